@@ -1,0 +1,25 @@
+// The one place that reads environment variables.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+namespace tileway::env {
+
+// How long any wait may last: TILEWAY_DEADLINE_MS, a positive number of milliseconds. Default 30000.
+std::chrono::milliseconds deadline();
+
+// What a launcher such as torchrun says of this process. Empty unless RANK and WORLD_SIZE are both set.
+struct Launch {
+  int rank = 0;
+  int world_size = 0;
+  int local_world_size = 0;  // LOCAL_WORLD_SIZE, or world_size
+  std::string rendezvous;    // MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT joined
+};
+std::optional<Launch> launch();
+
+// The folder for private run-time files: XDG_RUNTIME_DIR, TMPDIR or /tmp.
+std::string runtime_directory();
+
+}  // namespace tileway::env
