@@ -15,11 +15,11 @@ enum class ErrorKind {
 
 // The parts of a message. Only `where` and `what` are required.
 struct ErrorText {
-  std::string where;     // the operation, tensor, file or rank concerned
-  std::string what;      // one clause, no full stop
-  std::string expected;  // the rule that was broken, or the value wanted
-  std::string got;
-  std::string hint;  // what to do about it
+  std::string where{};     // the operation, tensor, file or rank concerned
+  std::string what{};      // one clause, no full stop
+  std::string expected{};  // the rule that was broken, or the value wanted
+  std::string got{};
+  std::string hint{};  // what to do about it
 };
 
 // An Error is for what a user or a machine did. A broken assertion (TW_ASSERT) is our own bug.

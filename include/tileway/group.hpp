@@ -41,8 +41,8 @@ class Group {
   static void spawn(int size, const std::function<void(Group&)>& body);
   // The same with ranks as threads of this process: for sanitizers and debuggers.
   static void threads(int size, const std::function<void(Group&)>& body);
-  // Takes the place that a launcher gave this process: RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT as
-  // torchrun sets them. All ranks must be on this machine.
+  // Takes the place that a launcher gave this process: RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+  // as torchrun sets them. All ranks must be on this machine.
   static Group from_environment();
   static bool launched_by_environment();
 
@@ -58,8 +58,8 @@ class Group {
   std::vector<std::string> all_gather(const std::string& value, std::string_view what);
   // Collective. Returns when every member has called it.
   void barrier(std::string_view what);
-  // Collective over the listed members only (ranks of this group, ascending, this rank among them). Their ranks in the new group are
-  // their positions in the list.
+  // Collective over the listed members only (ranks of this group, ascending, this rank among them). Their ranks in the
+  // new group are their positions in the list.
   Group subgroup(std::span<const int> ranks);
   // Collective. Throws the same Error (mismatch) on every rank when the sizes differ.
   SymmetricMemory allocate(std::size_t bytes);

@@ -23,8 +23,9 @@ DType parse_dtype(std::string_view text) {
   for (std::size_t i = 0; i < kDTypes.size(); ++i) {
     if (kDTypes[i].first == text) return static_cast<DType>(i);
   }
-  throw Error(ErrorKind::invalid,
-              {.where = "dtype", .what = "unknown name", .expected = "f32, bf16, f16, i32 or i64", .got = std::string(text)});
+  throw Error(
+      ErrorKind::invalid,
+      {.where = "dtype", .what = "unknown name", .expected = "f32, bf16, f16, i32 or i64", .got = std::string(text)});
 }
 
 bool is_floating(DType dtype) { return dtype != DType::i32 && dtype != DType::i64; }
@@ -35,8 +36,9 @@ ReduceOp parse_reduce_op(std::string_view text) {
   for (std::size_t i = 0; i < kReduceOps.size(); ++i) {
     if (kReduceOps[i] == text) return static_cast<ReduceOp>(i);
   }
-  throw Error(ErrorKind::invalid,
-              {.where = "reduction", .what = "unknown name", .expected = "sum, max, min or mean", .got = std::string(text)});
+  throw Error(
+      ErrorKind::invalid,
+      {.where = "reduction", .what = "unknown name", .expected = "sum, max, min or mean", .got = std::string(text)});
 }
 
 }  // namespace tileway

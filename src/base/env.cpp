@@ -40,7 +40,8 @@ std::optional<Launch> launch() {
   launch.world_size = number_of("WORLD_SIZE", 1);
   launch.local_world_size = number_of("LOCAL_WORLD_SIZE", launch.world_size);
   TW_REQUIRE(launch.rank < launch.world_size, ErrorKind::invalid, .where = "RANK", .what = "a rank outside the world",
-             .expected = "less than WORLD_SIZE " + std::to_string(launch.world_size), .got = std::to_string(launch.rank));
+             .expected = "less than WORLD_SIZE " + std::to_string(launch.world_size),
+             .got = std::to_string(launch.rank));
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}) {
     launch.rendezvous += text_of(name) + "|";
   }
