@@ -1,0 +1,26 @@
+// The meaning of a program: all ranks in one process, one operation after the other. The oracle of every test.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tileway/array.hpp"
+#include "tileway/program.hpp"
+
+namespace tileway {
+
+enum class Precision {
+  declared,  // in the declared dtypes with fp32 sums, rounding after each operation
+  exact,     // floating tensors wholly in fp64; what comes out is f64
+};
+
+// What each world rank holds of each named tensor: [rank], an array of the local shape. Ranks outside the tensor's
+// group hold an empty array.
+using Bindings = std::map<std::string, std::vector<Array>>;
+
+// Runs the program once. Inputs that the program updates are stored back into `inputs`. Integers are exact up to 2^53.
+// Throws Error (invalid) for a missing input, a wrong dtype or shape, an index or a split out of range.
+Bindings interpret(const Program& program, Bindings& inputs, Precision precision = Precision::declared);
+
+}  // namespace tileway

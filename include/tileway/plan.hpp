@@ -1,0 +1,182 @@
+// Exactly what happens: for each rank, buffers, signals, and lanes of tasks. A plan is data; docs/PLAN.md states what
+// it means, and whoever lowers, proves, executes or simulates plans agrees on that page.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tileway/dtype.hpp"
+#include "tileway/function.hpp"
+#include "tileway/shape.hpp"
+#include "tileway/topology.hpp"
+
+namespace tileway {
+
+// Indices into the vectors of a Plan; -1 is none.
+using BufferId = std::int32_t;
+using SignalId = std::int32_t;
+using TaskId = std::int32_t;
+using BodyId = std::int32_t;
+
+// Dense row-major memory on one rank.
+struct Buffer {
+  enum class Role : std::uint8_t {
+    input,     // written by the caller between runs; a program's update may write it in a run
+    constant,  // filled with `value` once, never written
+    scratch,   // everything else, outputs included; holds nothing at the start of a run
+  };
+  std::string name;
+  std::int32_t rank = 0;
+  Role role = Role::scratch;
+  DType dtype = DType::f32;
+  Shape shape;
+  bool symmetric = false;  // mapped by every rank: what peers read or write
+  double value = 0;
+};
+
+struct SignalInfo {
+  enum class Kind : std::uint8_t { add, set, gate };
+  std::int32_t rank = 0;  // where it lies: the rank that waits for it
+  Kind kind = Kind::add;
+  std::uint32_t total = 0;  // add: the amount that all notifications of one run make up
+};
+
+// When in the life of a task, which may overlap its neighbours in the lane.
+enum class Stage : std::uint8_t { load, epilogue, store };
+
+// One argument of a task's body: a box of a buffer. What is declared here is what the body is handed.
+struct Access {
+  enum class Mode : std::uint8_t { read, write, accumulate };
+  BufferId buffer = -1;
+  Box box;
+  Mode mode = Mode::read;
+  Stage stage = Stage::load;
+  ReduceOp op = ReduceOp::sum;  // accumulate
+  std::int32_t modulus = 1;     // the box recurs every `modulus` runs; 1: it is the same in every run
+  std::int32_t partition = -1;  // dynamic: the task touches only slice `slice` of this partition, inside the box
+  std::int32_t slice = -1;
+};
+
+struct Wait {
+  SignalId signal = -1;
+  std::uint32_t value = 0;  // add: relative to the run, at most the total
+  Stage stage = Stage::load;
+};
+
+// Raised after all of the task's writes have completed: visible to whoever has waited for it.
+struct Notify {
+  enum class Scope : std::uint8_t { device, system };      // system when a peer, the host or a NIC watches
+  enum class After : std::uint8_t { stores, bulk_store };  // which completion it follows
+  SignalId signal = -1;
+  std::uint32_t amount = 1;
+  Scope scope = Scope::system;
+  After after = After::stores;
+};
+
+// What a task computes from its reads into its writes, both in the order of the lists. Kinds are kernels, not
+// operators.
+struct Body {
+  enum class Kind : std::uint8_t {
+    none,         // only waits and notifies
+    copy,         // same elements in row-major order; boxes may differ in shape
+    cast,         // copy with a change of dtype
+    pointwise,    // `function`; extents of 1 broadcast, dimensions align at the last
+    matmul,       // [.., m, k] x [.., k, n], fp32 sums, batch extents of 1 broadcast
+    softmax,      // over the last dimension
+    layer_norm,   // x, gamma, beta; `value` epsilon
+    rms_norm,     // x, gamma; `value` epsilon
+    reduce_dim,   // `op` along `dim` of the read; the write has extent 1 there, or lacks it
+    transpose,    // dimension i of the write is dimension dims[i] of the read
+    gather_rows,  // table, indices; `first` is the table's first row; rows outside are zero if `masked`, else an error
+    embedding_bag,  // tables, indices; `op` sum or mean; `first` and `masked` as above
+    reduce_ranks,   // `op` over all reads in order: fp32, rounded once. The last write's shape; reads may be packed
+    copy_rows,      // dynamic: splits [n, n] and rows: sends slice for `to` of member `from`
+    zero_rows,      // dynamic: splits [n, n]: zeroes the rows of member `to` past what it receives
+  };
+  Kind kind = Kind::none;
+  Function function = Function::add;
+  ReduceOp op = ReduceOp::sum;
+  double value = 0;
+  std::int32_t dim = 0;
+  Dims dims;
+  std::int64_t first = 0;
+  bool masked = false;
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+  friend bool operator==(const Body&, const Body&) = default;
+};
+inline constexpr int kBodyKindCount = 15;
+std::string_view name_of(Body::Kind kind);
+
+// Slices of the rows of one buffer, disjoint by construction: slice s < n holds the rows that member s sends to member
+// `to`, one after the other; slice n is what is left. The lengths are column `to` of an [n, n] buffer of splits, of
+// which every rank that names the partition has a copy.
+struct Partition {
+  std::int32_t to = 0;
+  BufferId target = -1;
+};
+
+struct Task {
+  std::int32_t rank = 0;
+  std::int32_t lane = 0;   // index into Plan::lanes
+  std::int32_t index = 0;  // position in the lane
+  BodyId body = 0;
+  std::int32_t joint = -1;      // tasks of several ranks with one number are one collective
+  bool after_previous = false;  // starts once the lane's earlier tasks have stored
+  std::int32_t origin = 0;      // index into Plan::origins: what it is part of, for a person
+  std::vector<Wait> waits;
+  std::vector<Access> reads;
+  std::vector<Access> writes;
+  std::vector<Notify> notifies;
+};
+
+struct Lane {
+  std::int32_t rank = 0;
+  Engine engine = Engine::compute;
+  std::vector<TaskId> tasks;
+};
+
+struct Plan {
+  // A tensor that the caller writes or reads, on one rank.
+  struct Binding {
+    std::string name;
+    std::int32_t rank = 0;
+    BufferId buffer = -1;
+  };
+
+  std::string name;
+  std::string schedule;
+  Topology topology;
+  std::vector<Buffer> buffers;
+  std::vector<SignalInfo> signals;
+  std::vector<Body> bodies;
+  std::vector<Partition> partitions;
+  std::vector<Lane> lanes;
+  std::vector<Task> tasks;
+  std::vector<std::string> origins;
+  std::vector<Binding> inputs;
+  std::vector<Binding> outputs;
+  std::vector<std::string> description;  // of the program, a line each: what ranks compare before they run it
+
+  int ranks() const { return topology.ranks; }
+  // Bytes that a task moves to another rank; 0 for one that stays at home.
+  std::int64_t bytes_sent(const Task& task) const;
+};
+
+// Throws Error (invalid), naming the task, for: an index out of range; a box outside its buffer; a buffer of another
+// rank that is not symmetric; a wait for more than the total; a total that is not the sum of its notifications; a wait
+// on another rank's signal; a lane or index that does not match; an output element not written exactly once; a body
+// whose arguments do not fit it.
+void check_structure(const Plan& plan);
+
+// Counts, engines, bytes; with `full`, every task on a line.
+std::string to_text(const Plan& plan, bool full = false);
+std::string to_json(const Plan& plan);
+// Throws Error (invalid) for anything malformed, and runs check_structure.
+Plan plan_from_json(std::string_view text);
+// 64 bits over everything that ranks must agree on: FNV-1a of the JSON form.
+std::uint64_t fingerprint(const Plan& plan);
+
+}  // namespace tileway
