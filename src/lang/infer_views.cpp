@@ -109,10 +109,12 @@ TensorType infer_reshape(const Inference& in) {
 TensorType infer_transpose(const Inference& in) {
   TensorType type = in.operands[0];
   const Shape& permutation = in.op.shape;
-  Shape sorted = permutation;
-  std::sort(sorted.begin(), sorted.end());
-  bool valid = sorted.size() == type.shape.size();
-  for (std::size_t i = 0; valid && i < sorted.size(); ++i) valid = sorted[i] == static_cast<std::int64_t>(i);
+  bool valid = permutation.size() == type.shape.size();
+  std::uint32_t seen = 0;
+  for (std::int64_t dim : permutation) {
+    valid = valid && dim >= 0 && dim < static_cast<std::int64_t>(type.shape.size()) && (seen >> dim & 1U) == 0;
+    if (valid) seen |= 1U << dim;
+  }
   if (!valid) {
     in.refuse("not a permutation", "each of the " + std::to_string(type.shape.size()) + " dimensions once",
               to_string(permutation));
