@@ -79,18 +79,19 @@ struct Notify {
 // operators.
 struct Body {
   enum class Kind : std::uint8_t {
-    none,         // only waits and notifies
-    copy,         // same elements in row-major order; boxes may differ in shape
-    cast,         // copy with a change of dtype
-    pointwise,    // `function`; extents of 1 broadcast, dimensions align at the last
-    matmul,       // [.., m, k] x [.., k, n], fp32 sums, batch extents of 1 broadcast
-    softmax,      // over the last dimension
-    layer_norm,   // x, gamma, beta; `value` epsilon
-    rms_norm,     // x, gamma; `value` epsilon
-    reduce_dim,   // `op` along `dim` of the read; the write has extent 1 there, or lacks it
-    transpose,    // dimension i of the write is dimension dims[i] of the read
-    gather_rows,  // table, indices; `first` is the table's first row; rows outside are zero if `masked`, else an error
-    embedding_bag,  // tables, indices; `op` sum or mean; `first` and `masked` as above
+    none,           // only waits and notifies
+    copy,           // same elements in row-major order; boxes may differ in shape
+    cast,           // copy with a change of dtype
+    pointwise,      // `function`; extents of 1 broadcast, dimensions align at the last
+    matmul,         // [.., m, k] x [.., k, n], fp32 sums, batch extents of 1 broadcast
+    softmax,        // over the last dimension
+    layer_norm,     // x, gamma, beta; `value` epsilon
+    rms_norm,       // x, gamma; `value` epsilon
+    reduce_dim,     // `op` along `dim` of the read; the write has extent 1 there, or lacks it
+    transpose,      // dimension i of the write is dimension dims[i] of the read
+    gather_rows,    // table, indices; the table box begins at row `first` of `rows`: an index into other rows gives
+                    // zeros, one outside [0, rows) is an error
+    embedding_bag,  // tables, indices; `op` sum or mean; `first` and `rows` as above
     reduce_ranks,   // `op` over all reads in order: fp32, rounded once. The last write's shape; reads may be packed
     copy_rows,      // dynamic: splits [n, n] and rows: sends slice for `to` of member `from`
     zero_rows,      // dynamic: splits [n, n]: zeroes the rows of member `to` past what it receives
@@ -100,15 +101,16 @@ struct Body {
   ReduceOp op = ReduceOp::sum;
   double value = 0;
   std::int32_t dim = 0;
-  Dims dims;
+  Dims dims{};
   std::int64_t first = 0;
-  bool masked = false;
+  std::int64_t rows = 0;
   std::int32_t from = 0;
   std::int32_t to = 0;
   friend bool operator==(const Body&, const Body&) = default;
 };
 inline constexpr int kBodyKindCount = 15;
 std::string_view name_of(Body::Kind kind);
+Body::Kind parse_body_kind(std::string_view text);
 
 // Slices of the rows of one buffer, disjoint by construction: slice s < n holds the rows that member s sends to member
 // `to`, one after the other; slice n is what is left. The lengths are column `to` of an [n, n] buffer of splits, of

@@ -199,12 +199,18 @@ class Program {
 // Element-wise with NumPy's broadcasting; operands of one dtype. Shards must agree. Partial(sum) operands add to each
 // other and scale by replicated ones; anything else on a Partial is refused: all_reduce it first.
 Tensor pointwise(Function function, const std::vector<Tensor>& operands, Where where = Where::current());
-Tensor operator+(Tensor a, Tensor b);
-Tensor operator-(Tensor a, Tensor b);
-Tensor operator*(Tensor a, Tensor b);
-Tensor operator/(Tensor a, Tensor b);
-Tensor operator*(Tensor a, double b);
-Tensor operator+(Tensor a, double b);
+// The operators take their left side with the line that wrote it.
+struct Written {
+  Tensor tensor;
+  Where where;
+  Written(Tensor t, Where w = Where::current()) : tensor(t), where(w) {}  // implicit, so that a + b reads as it should
+};
+Tensor operator+(Written a, Tensor b);
+Tensor operator-(Written a, Tensor b);
+Tensor operator*(Written a, Tensor b);
+Tensor operator/(Written a, Tensor b);
+Tensor operator*(Written a, double b);
+Tensor operator+(Written a, double b);
 Tensor gelu(Tensor x, Where where = Where::current());
 Tensor silu(Tensor x, Where where = Where::current());
 Tensor cast(Tensor x, DType dtype, Where where = Where::current());

@@ -143,8 +143,9 @@ Tensor add(OpKind kind, const std::vector<Tensor>& operands, const Where& where)
   return operands[0].program().append(make(kind, operands, where));
 }
 
-Tensor scaled_by(Function function, Tensor a, double b) {
-  return pointwise(function, {a, a.program().constant(b, a.dtype(), a.type().group)});
+Tensor scaled_by(Function function, const Written& a, double b) {
+  const Tensor scalar = a.tensor.program().constant(b, a.tensor.dtype(), a.tensor.type().group, a.where);
+  return pointwise(function, {a.tensor, scalar}, a.where);
 }
 
 Tensor toward(OpKind kind, Tensor x, int dim, std::vector<std::int64_t> sizes, const Where& where) {
@@ -175,12 +176,12 @@ Tensor pointwise(Function function, const std::vector<Tensor>& operands, Where w
   return operands[0].program().append(std::move(op));
 }
 
-Tensor operator+(Tensor a, Tensor b) { return pointwise(Function::add, {a, b}); }
-Tensor operator-(Tensor a, Tensor b) { return pointwise(Function::sub, {a, b}); }
-Tensor operator*(Tensor a, Tensor b) { return pointwise(Function::mul, {a, b}); }
-Tensor operator/(Tensor a, Tensor b) { return pointwise(Function::div, {a, b}); }
-Tensor operator*(Tensor a, double b) { return scaled_by(Function::mul, a, b); }
-Tensor operator+(Tensor a, double b) { return scaled_by(Function::add, a, b); }
+Tensor operator+(Written a, Tensor b) { return pointwise(Function::add, {a.tensor, b}, a.where); }
+Tensor operator-(Written a, Tensor b) { return pointwise(Function::sub, {a.tensor, b}, a.where); }
+Tensor operator*(Written a, Tensor b) { return pointwise(Function::mul, {a.tensor, b}, a.where); }
+Tensor operator/(Written a, Tensor b) { return pointwise(Function::div, {a.tensor, b}, a.where); }
+Tensor operator*(Written a, double b) { return scaled_by(Function::mul, a, b); }
+Tensor operator+(Written a, double b) { return scaled_by(Function::add, a, b); }
 Tensor gelu(Tensor x, Where where) { return pointwise(Function::gelu, {x}, where); }
 Tensor silu(Tensor x, Where where) { return pointwise(Function::silu, {x}, where); }
 

@@ -1,0 +1,73 @@
+// How a program is run: choices that do not touch its meaning, and the lowering to a plan.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "tileway/plan.hpp"
+#include "tileway/program.hpp"
+#include "tileway/topology.hpp"
+
+namespace tileway {
+
+// How an all_reduce moves its tiles. two_shot: each tile goes to its owner, is reduced there and pushed to all:
+// 2(n-1)/n of the tensor leaves each rank. one_shot: every rank pushes its partials to all and reduces all tiles
+// itself: (n-1) times the tensor leaves, in one step. Both add in rank order: same bits.
+enum class AllReduce : std::uint8_t { two_shot, one_shot };
+
+class Schedule {
+ public:
+  // Every operation waits until what it reads is complete on its rank.
+  static Schedule unfused(const Program& program);
+  // Every edge that may be overlapped is.
+  static Schedule overlapped(const Program& program);
+  // "unfused" or "overlapped"; throws Error (invalid) otherwise.
+  static Schedule named(const Program& program, std::string_view name);
+
+  // Lets `consumer` start on the tiles of `producer` that are done, tile by tile. Legal where consumer reads producer
+  // and producer is computed or communicated in the program; refused for all_to_all_v, whose parts are known only when
+  // it runs. Throws Error (invalid) with the reason.
+  Schedule& overlap(Tensor producer, Tensor consumer);
+  // Extents of the tiles of an operation's result, per dimension; 0 takes the whole extent. Row functions keep their
+  // last dimension whole.
+  Schedule& tile(Tensor value, Shape extents);
+  // How many tile rows a communication moves at once.
+  Schedule& group(Tensor communication, int tiles);
+  Schedule& all_reduce(Tensor communication, AllReduce algorithm);
+
+  const std::string& name() const { return name_; }
+  bool overlaps(int producer, int consumer) const { return overlap_.contains({producer, consumer}); }
+  bool overlaps_anything() const { return !overlap_.empty(); }
+  const Shape* tile_of(int op) const;
+  int group_of(int op) const;
+  AllReduce all_reduce_of(int op) const;
+
+ private:
+  explicit Schedule(std::string name) : name_(std::move(name)) {}
+
+  std::string name_;
+  std::set<std::pair<int, int>> overlap_;
+  std::map<int, Shape> tiles_;
+  std::map<int, int> groups_;
+  std::map<int, AllReduce> all_reduces_;
+};
+
+// A plan, and when the cost model expects each of its tasks to run.
+struct Lowered {
+  Plan plan;
+  struct Span {
+    double begin_us;
+    double end_us;
+  };
+  std::vector<Span> predicted;  // by TaskId
+};
+
+// Any program, any schedule of it, any topology with as many ranks as the program. The order of tasks in the lanes is
+// that of a simulated run, in which ready tasks that more transfers depend on go first and every rank starts with a
+// different peer; so a lane's order never contradicts a dependency and strictly serial lanes cannot deadlock.
+Lowered lower(const Program& program, const Schedule& schedule, const Topology& topology);
+
+}  // namespace tileway

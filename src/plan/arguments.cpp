@@ -1,0 +1,171 @@
+// Which boxes each body can work on; a kernel relies on it and does not look again.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "plan/check.hpp"
+#include "tileway/error.hpp"
+
+namespace tileway {
+namespace {
+
+struct Arguments {
+  const Body& body;
+  std::vector<Dims> reads;
+  std::vector<DType> read_types;
+  std::vector<Dims> writes;
+  std::vector<DType> write_types;
+
+  bool counts(std::size_t read, std::size_t written) const { return reads.size() == read && writes.size() == written; }
+  bool one_type() const {
+    return std::all_of(read_types.begin(), read_types.end(), [&](DType type) { return type == write_types[0]; });
+  }
+};
+
+// `from` broadcasts to `to`: dimensions align at the last, extents are equal or 1.
+bool broadcasts(const Dims& from, const Dims& to, std::size_t but_last = 0) {
+  if (from.size() > to.size() || from.size() < but_last) return false;
+  const std::size_t shift = to.size() - from.size();
+  for (std::size_t d = 0; d + but_last < from.size(); ++d) {
+    if (from[d] != 1 && from[d] != to[d + shift]) return false;
+  }
+  return true;
+}
+
+bool fits_matmul(const Arguments& a) {
+  const Dims& x = a.reads[0];
+  const Dims& y = a.reads[1];
+  const Dims& out = a.writes[0];
+  return x.size() >= 2 && y.size() >= 2 && out.size() == std::max(x.size(), y.size()) && x.back() == y[y.size() - 2] &&
+         x[x.size() - 2] == out[out.size() - 2] && y.back() == out.back() && broadcasts(x, out, 2) &&
+         broadcasts(y, out, 2);
+}
+
+bool fits_rows(const Arguments& a, std::size_t weights) {
+  if (a.writes[0].empty() || a.reads[0] != a.writes[0]) return false;
+  for (std::size_t i = 1; i <= weights; ++i) {
+    if (a.reads[i] != Dims{a.writes[0].back()}) return false;
+  }
+  return is_floating(a.write_types[0]);
+}
+
+bool fits_reduce_dim(const Arguments& a) {
+  const std::int32_t dim = a.body.dim;
+  if (dim < 0 || dim >= static_cast<std::int32_t>(a.reads[0].size())) return false;
+  Dims kept = a.reads[0];
+  kept[dim] = 1;
+  Dims dropped = a.reads[0];
+  dropped.erase(dim);
+  return a.writes[0] == kept || a.writes[0] == dropped;
+}
+
+bool fits_transpose(const Arguments& a) {
+  const Dims& order = a.body.dims;
+  if (order.size() != a.reads[0].size() || order.size() != a.writes[0].size()) return false;
+  std::uint32_t seen = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (order[i] < 0 || order[i] >= static_cast<std::int64_t>(order.size()) || (seen >> order[i] & 1U) != 0)
+      return false;
+    seen |= 1U << order[i];
+    if (a.writes[0][i] != a.reads[0][order[i]]) return false;
+  }
+  return true;
+}
+
+bool fits_lookup(const Arguments& a, bool bag) {
+  const Dims& table = a.reads[0];
+  const Dims& indices = a.reads[1];
+  if (is_floating(a.read_types[1]) || a.read_types[0] != a.write_types[0] || a.body.first < 0) return false;
+  Dims expected = indices;
+  if (bag) {
+    if (table.size() != indices.size() || (table.size() != 2 && table.size() != 3)) return false;
+    if (table.size() == 3 && table[0] != indices[0]) return false;
+    expected.back() = table.back();
+    return a.writes[0] == expected && (a.body.op == ReduceOp::sum || a.body.op == ReduceOp::mean);
+  }
+  if (table.size() != 2 || indices.size() == kMaxDims) return false;
+  expected.push_back(table[1]);
+  return a.writes[0] == expected;
+}
+
+bool fits_dynamic(const Arguments& a, bool copies) {
+  const Dims& splits = a.reads[0];
+  const auto members = static_cast<std::int32_t>(splits.size() == 2 ? splits[0] : 0);
+  if (is_floating(a.read_types[0]) || splits != Dims{members, members}) return false;
+  if (a.body.to < 0 || a.body.to >= members || a.body.from < 0 || a.body.from >= members || a.writes[0].empty())
+    return false;
+  if (!copies) return true;
+  if (a.reads[1].size() != a.writes[0].size() || a.read_types[1] != a.write_types[0]) return false;
+  return std::equal(a.reads[1].begin() + 1, a.reads[1].end(), a.writes[0].begin() + 1);
+}
+
+bool fits(const Arguments& a) {
+  switch (a.body.kind) {
+    case Body::Kind::none:
+      return a.counts(0, 0);
+    case Body::Kind::copy:
+      return a.counts(1, 1) && a.one_type() && volume(a.reads[0]) == volume(a.writes[0]);
+    case Body::Kind::cast:
+      return a.counts(1, 1) && a.reads[0] == a.writes[0];
+    case Body::Kind::pointwise:
+      return a.counts(static_cast<std::size_t>(operand_count(a.body.function)), 1) && a.one_type() &&
+             (is_floating(a.write_types[0]) || defined_on_integers(a.body.function)) &&
+             std::all_of(a.reads.begin(), a.reads.end(),
+                         [&](const Dims& read) { return broadcasts(read, a.writes[0]); });
+    case Body::Kind::matmul:
+      return a.counts(2, 1) && a.one_type() && is_floating(a.write_types[0]) && fits_matmul(a);
+    case Body::Kind::softmax:
+      return a.counts(1, 1) && a.one_type() && fits_rows(a, 0);
+    case Body::Kind::layer_norm:
+      return a.counts(3, 1) && a.one_type() && fits_rows(a, 2);
+    case Body::Kind::rms_norm:
+      return a.counts(2, 1) && a.one_type() && fits_rows(a, 1);
+    case Body::Kind::reduce_dim:
+      return a.counts(1, 1) && a.one_type() && fits_reduce_dim(a);
+    case Body::Kind::transpose:
+      return a.counts(1, 1) && a.one_type() && fits_transpose(a);
+    case Body::Kind::gather_rows:
+      return a.counts(2, 1) && fits_lookup(a, false);
+    case Body::Kind::embedding_bag:
+      return a.counts(2, 1) && fits_lookup(a, true);
+    case Body::Kind::reduce_ranks:
+      return !a.reads.empty() && a.writes.size() == 1 && a.one_type() && a.body.op != ReduceOp::mean &&
+             std::all_of(a.reads.begin(), a.reads.end(),
+                         [&](const Dims& read) { return volume(read) == volume(a.writes[0]); });
+    case Body::Kind::copy_rows:
+      return a.counts(2, 1) && fits_dynamic(a, true);
+    case Body::Kind::zero_rows:
+      return a.counts(1, 1) && fits_dynamic(a, false);
+  }
+  return false;
+}
+
+}  // namespace
+
+void check_arguments(const Plan& plan, TaskId id) {
+  const Task& task = plan.tasks[id];
+  Arguments arguments{plan.bodies[task.body], {}, {}, {}, {}};
+  for (const Access& read : task.reads) {
+    arguments.reads.push_back(read.box.extent);
+    arguments.read_types.push_back(plan.buffers[read.buffer].dtype);
+  }
+  for (const Access& write : task.writes) {
+    arguments.writes.push_back(write.box.extent);
+    arguments.write_types.push_back(plan.buffers[write.buffer].dtype);
+  }
+  if (fits(arguments)) return;
+  std::string shapes;
+  for (std::size_t i = 0; i < arguments.reads.size(); ++i) {
+    shapes += fmt::format("{}{}{}", i ? ", " : "", name_of(arguments.read_types[i]), to_string(arguments.reads[i]));
+  }
+  shapes += " ->";
+  for (std::size_t i = 0; i < arguments.writes.size(); ++i) {
+    shapes += fmt::format(" {}{}", name_of(arguments.write_types[i]), to_string(arguments.writes[i]));
+  }
+  throw Error(ErrorKind::invalid,
+              {.where = "plan, " + task_name(plan, id),
+               .what = fmt::format("the arguments do not fit the body {}", name_of(arguments.body.kind)),
+               .got = shapes});
+}
+
+}  // namespace tileway

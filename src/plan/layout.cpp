@@ -1,0 +1,29 @@
+#include "plan/layout.hpp"
+
+#include <algorithm>
+
+namespace tileway {
+namespace {
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + PlanLayout::kAlignment - 1) / PlanLayout::kAlignment * PlanLayout::kAlignment;
+}
+
+}  // namespace
+
+PlanLayout::PlanLayout(const Plan& plan) : private_bytes(plan.ranks()) {
+  std::vector<std::size_t> symmetric(plan.ranks());
+  for (const SignalInfo& signal : plan.signals) {
+    signal_offset.push_back(symmetric[signal.rank]);
+    symmetric[signal.rank] += kSignalBytes;
+  }
+  for (const Buffer& buffer : plan.buffers) {
+    std::size_t& end = buffer.symmetric ? symmetric[buffer.rank] : private_bytes[buffer.rank];
+    end = aligned(end);
+    buffer_offset.push_back(end);
+    end += static_cast<std::size_t>(volume(buffer.shape)) * size_of(buffer.dtype);
+  }
+  symmetric_bytes = aligned(*std::max_element(symmetric.begin(), symmetric.end()));
+}
+
+}  // namespace tileway

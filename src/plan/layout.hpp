@@ -1,0 +1,26 @@
+// Where the buffers and signals of a plan lie in memory: the one place that sizes and addresses come from.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "tileway/plan.hpp"
+
+namespace tileway {
+
+// Each rank has a private and a symmetric region. The symmetric one begins with the rank's signals, eight bytes each;
+// every buffer begins at a multiple of kAlignment.
+struct PlanLayout {
+  static constexpr std::size_t kAlignment = 64;
+  static constexpr std::size_t kSignalBytes = 8;
+
+  explicit PlanLayout(const Plan& plan);
+
+  std::vector<std::size_t> buffer_offset;  // by BufferId, in the region of its kind on its rank
+  std::vector<std::size_t> signal_offset;  // by SignalId, in the symmetric region of its rank
+  std::vector<std::size_t> private_bytes;  // by rank
+  std::size_t symmetric_bytes = 0;         // the largest any rank needs: symmetric memory has one size
+};
+
+}  // namespace tileway

@@ -1,0 +1,93 @@
+// A plan for a person.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "plan/layout.hpp"
+#include "tileway/plan.hpp"
+
+namespace tileway {
+namespace {
+
+constexpr std::array<std::string_view, 3> kStages{"load", "epilogue", "store"};
+constexpr std::array<std::string_view, 3> kModes{"read", "write", "accumulate"};
+
+std::string access_text(const Plan& plan, const Access& access) {
+  const Buffer& buffer = plan.buffers[access.buffer];
+  std::string text =
+      fmt::format("{}:{}'{}'{}", access.buffer, fmt::format("r{}.", buffer.rank), buffer.name, to_string(access.box));
+  if (access.mode == Access::Mode::accumulate) text += fmt::format(" {}", name_of(access.op));
+  if (access.partition != -1) text += fmt::format(" slice {} of partition {}", access.slice, access.partition);
+  return text;
+}
+
+std::string task_text(const Plan& plan, TaskId id) {
+  const Task& task = plan.tasks[id];
+  const Body& body = plan.bodies[task.body];
+  std::string text = fmt::format("  {:>5} {:<24} {}", id, plan.origins[task.origin], name_of(body.kind));
+  if (body.kind == Body::Kind::pointwise) text += fmt::format(" {}", name_of(body.function));
+  text += "\n";
+  for (const Wait& wait : task.waits)
+    text += fmt::format("          wait   signal {} >= {}\n", wait.signal, wait.value);
+  for (const auto* list : {&task.reads, &task.writes}) {
+    for (const Access& access : *list) {
+      text += fmt::format("          {:<6} {}  at {}\n", kModes[static_cast<std::size_t>(access.mode)],
+                          access_text(plan, access), kStages[static_cast<std::size_t>(access.stage)]);
+    }
+  }
+  for (const Notify& notify : task.notifies) {
+    const SignalInfo& signal = plan.signals[notify.signal];
+    text += fmt::format("          notify signal {} on rank {} +{} of {}, {} scope\n", notify.signal, signal.rank,
+                        notify.amount, signal.total, notify.scope == Notify::Scope::system ? "system" : "device");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string to_text(const Plan& plan, bool full) {
+  const PlanLayout layout(plan);
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> links;
+  std::size_t waits = 0;
+  for (const Task& task : plan.tasks) {
+    waits += task.waits.size();
+    for (const Access& write : task.writes) {
+      const Buffer& target = plan.buffers[write.buffer];
+      if (target.rank == task.rank) continue;
+      links[{task.rank, target.rank}] += write.box.volume() * static_cast<std::int64_t>(size_of(target.dtype));
+    }
+  }
+  std::int64_t sent = 0;
+  std::int64_t busiest = 0;
+  for (const auto& [pair, bytes] : links) {
+    sent += bytes;
+    busiest = std::max(busiest, bytes);
+  }
+  std::string text = fmt::format("plan {}, schedule {}\n  for {}\n", plan.name, plan.schedule, plan.topology.to_text());
+  text += fmt::format("  {} tasks in {} lanes, {} buffers, {} signals, {} waits\n", plan.tasks.size(),
+                      plan.lanes.size(), plan.buffers.size(), plan.signals.size(), waits);
+  text += fmt::format("  {} bytes sent, at most {} over one link; {} bytes of symmetric memory a rank\n", sent, busiest,
+                      layout.symmetric_bytes);
+  text += fmt::format("  fingerprint {:016x}\n", fingerprint(plan));
+  std::map<std::pair<std::string, std::string>, std::size_t> counts;
+  for (const Lane& lane : plan.lanes) {
+    for (TaskId id : lane.tasks) ++counts[{plan.origins[plan.tasks[id].origin], std::string(name_of(lane.engine))}];
+  }
+  for (const std::string& origin : plan.origins) {
+    for (const Engine engine : {Engine::compute, Engine::copy}) {
+      const auto found = counts.find({origin, std::string(name_of(engine))});
+      if (found != counts.end())
+        text += fmt::format("  {:<24} {:>7} tasks on {} lanes\n", origin, found->second, name_of(engine));
+    }
+  }
+  if (!full) return text;
+  for (std::size_t l = 0; l < plan.lanes.size(); ++l) {
+    text += fmt::format("lane {}: rank {}, {}\n", l, plan.lanes[l].rank, name_of(plan.lanes[l].engine));
+    for (TaskId id : plan.lanes[l].tasks) text += task_text(plan, id);
+  }
+  return text;
+}
+
+}  // namespace tileway

@@ -1,0 +1,149 @@
+// Computations: each member works on what it holds, a task a tile.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lang/access.hpp"
+#include "schedule/lowering.hpp"
+#include "tileway/error.hpp"
+
+namespace tileway {
+namespace {
+
+// Dimensions that a tile must take whole for the body to be able to work on it.
+bool keeps_whole(const Op& op, const Program& program, int member, std::size_t dim) {
+  const Shape result = op.type.local_shape(member);
+  switch (op.kind) {
+    case OpKind::softmax:
+    case OpKind::layer_norm:
+    case OpKind::rms_norm:
+      return dim + 1 == result.size();
+    case OpKind::reshape: {
+      // Only leading dimensions that the operand has too can be cut; behind them the elements are regrouped.
+      const Shape from = program.ops()[op.operands[0]].type.local_shape(member);
+      for (std::size_t d = 0; d <= dim; ++d) {
+        if (d >= from.size() || from[d] != result[d]) return true;
+      }
+      return false;
+    }
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Tiling Lowering::compute_tiling(int index, int member) const {
+  const Op& op = op_at(index);
+  const Shape local = op.type.local_shape(member);
+  Shape tile = default_tile(op, local, members_of(op.type), graph_.plan.topology);
+  if (const Shape* chosen = schedule_.tile_of(index)) tile = *chosen;
+  // A tile that an overlapped consumer sends on should not straddle two destinations.
+  std::vector<std::vector<std::int64_t>> fixed(local.size());
+  for (std::size_t c = index + 1; c < program_.ops().size(); ++c) {
+    const Op& consumer = program_.ops()[c];
+    const bool sends = is_communication(consumer.kind) && fine(index, static_cast<int>(c));
+    if (!sends || !consumer.type.placement.is_shard() || consumer.type.shape.size() != local.size()) continue;
+    if (consumer.kind == OpKind::send || op.type.placement.is_shard(consumer.type.placement.dim)) continue;
+    for (int m = 0; m < members_of(consumer.type); ++m) {
+      fixed[consumer.type.placement.dim].push_back(consumer.type.shard_start(m));
+    }
+  }
+  Tiling tiling;
+  for (std::size_t d = 0; d < local.size(); ++d) {
+    const bool whole = keeps_whole(op, program_, member, d);
+    tiling.cuts.push_back(whole ? cut_dimension(local[d], 0, {}) : cut_dimension(local[d], tile[d], fixed[d]));
+  }
+  return tiling;
+}
+
+Body Lowering::body_of(const Op& op, int member) const {
+  Body body;
+  switch (op.kind) {
+    case OpKind::pointwise:
+      body.kind = Body::Kind::pointwise;
+      body.function = op.function;
+      return body;
+    case OpKind::cast:
+      body.kind = Body::Kind::cast;
+      return body;
+    case OpKind::matmul:
+      body.kind = Body::Kind::matmul;
+      return body;
+    case OpKind::softmax:
+      body.kind = Body::Kind::softmax;
+      return body;
+    case OpKind::layer_norm:
+      body.kind = Body::Kind::layer_norm;
+      body.value = op.value;
+      return body;
+    case OpKind::rms_norm:
+      body.kind = Body::Kind::rms_norm;
+      body.value = op.value;
+      return body;
+    case OpKind::reduce_dim:
+      body.kind = Body::Kind::reduce_dim;
+      body.op = op.reduce;
+      body.dim = op.dim;
+      return body;
+    case OpKind::transpose:
+      body.kind = Body::Kind::transpose;
+      body.dims = op.shape;
+      return body;
+    case OpKind::gather_rows:
+    case OpKind::embedding_bag: {
+      const TensorType& table = op_at(op.operands[0]).type;
+      const int rows = static_cast<int>(table.shape.size()) - 2;
+      body.kind = op.kind == OpKind::gather_rows ? Body::Kind::gather_rows : Body::Kind::embedding_bag;
+      if (op.kind == OpKind::embedding_bag) body.op = op.reduce;
+      body.rows = table.shape[rows];
+      if (table.placement.is_shard(rows)) body.first = table.shard_start(member);
+      return body;
+    }
+    case OpKind::reshape:
+    case OpKind::slice:
+    case OpKind::shard:
+    case OpKind::update:
+      body.kind = Body::Kind::copy;
+      return body;
+    default:
+      break;
+  }
+  TW_ASSERT(!"body_of is for computations");
+  return body;
+}
+
+void Lowering::lower_compute(int index, std::int32_t origin) {
+  const Op& op = op_at(index);
+  for (int member = 0; member < members_of(op.type); ++member) {
+    Held held =
+        new_held(op.type, member, fmt::format("%{}", index), Buffer::Role::scratch, compute_tiling(index, member));
+    const bool in_place = op.kind == OpKind::update;
+    if (in_place) {
+      graph_.plan.buffers.pop_back();
+      held.buffer = held_[op.operands[0]][member].buffer;
+    }
+    const Body body = body_of(op, member);
+    std::vector<TaskId> tasks;
+    for (std::size_t cell = 0; cell < held.tiling.count(); ++cell) {
+      const Box box = held.tiling.box(cell);
+      std::vector<Access> reads;
+      for (std::size_t k = in_place ? 1 : 0; k < op.operands.size(); ++k) {
+        reads.push_back(reading(held_[op.operands[k]][member], operand_box(program_, op, k, member, box)));
+      }
+      const TaskId task = graph_.add_task(Engine::compute, held.rank, origin, body, reads, {writing(held.buffer, box)});
+      for (std::size_t k = in_place ? 1 : 0; k < op.operands.size(); ++k) {
+        Held& operand = held_[op.operands[k]][member];
+        graph_.depend(task, operand, reads[in_place ? k - 1 : k].box, fine(op.operands[k], index));
+      }
+      held.writers[cell].push_back(task);
+      tasks.push_back(task);
+    }
+    if (in_place) {  // the old value is overwritten once everyone has read it
+      graph_.add_join({held.rank, held_[op.operands[0]][member].readers, tasks});
+    }
+    held_[index].push_back(std::move(held));
+  }
+}
+
+}  // namespace tileway

@@ -1,0 +1,212 @@
+#include "schedule/order.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <queue>
+#include <tuple>
+
+#include "tileway/error.hpp"
+
+namespace tileway {
+namespace {
+
+constexpr int kEngines = 2;
+
+// What puts one ready task before another.
+struct Urgency {
+  std::int32_t transfers = 0;  // on the longest path of tasks behind this one, itself included
+  std::int32_t distance = std::numeric_limits<std::int32_t>::max();  // to the nearest peer whose data this task feeds
+};
+
+bool sends(const Plan& plan, const Task& task) {
+  return std::any_of(task.writes.begin(), task.writes.end(),
+                     [&](const Access& write) { return plan.buffers[write.buffer].rank != task.rank; });
+}
+
+struct Links {
+  std::vector<std::vector<std::int32_t>> joins_of_producer;
+  std::vector<std::int32_t> waiting;  // joins that a task still waits for
+};
+
+Links links_of(const TaskGraph& graph) {
+  Links links;
+  links.joins_of_producer.resize(graph.plan.tasks.size());
+  links.waiting.resize(graph.plan.tasks.size());
+  for (std::size_t j = 0; j < graph.joins.size(); ++j) {
+    for (TaskId producer : graph.joins[j].producers)
+      links.joins_of_producer[producer].push_back(static_cast<std::int32_t>(j));
+    for (TaskId consumer : graph.joins[j].consumers) ++links.waiting[consumer];
+  }
+  return links;
+}
+
+std::vector<Urgency> urgencies(const TaskGraph& graph, const Links& links) {
+  const Plan& plan = graph.plan;
+  std::vector<Urgency> urgency(plan.tasks.size());
+  std::vector<Urgency> of_join(graph.joins.size());
+  std::vector<bool> known(graph.joins.size());
+  for (auto id = static_cast<TaskId>(plan.tasks.size()) - 1; id >= 0; --id) {
+    const Task& task = plan.tasks[id];
+    Urgency& own = urgency[id];
+    for (std::int32_t j : links.joins_of_producer[id]) {
+      const Join& join = graph.joins[j];
+      if (!known[j]) {
+        known[j] = true;
+        for (TaskId consumer : join.consumers) {
+          TW_ASSERT(consumer > id);
+          of_join[j].transfers = std::max(of_join[j].transfers, urgency[consumer].transfers);
+          of_join[j].distance = std::min(of_join[j].distance, urgency[consumer].distance);
+        }
+      }
+      own.transfers = std::max(own.transfers, of_join[j].transfers);
+      if (join.rank == task.rank) own.distance = std::min(own.distance, of_join[j].distance);
+    }
+    if (!sends(plan, task)) continue;
+    ++own.transfers;
+    const std::int32_t to = plan.buffers[task.writes[0].buffer].rank;
+    own.distance = (to - task.rank + plan.ranks()) % plan.ranks();
+  }
+  return urgency;
+}
+
+// One engine of one rank: its lanes, and the tasks that could start.
+struct Station {
+  std::vector<std::int32_t> free_lanes;  // a stack; lanes that do least come out first at the start
+  std::priority_queue<std::pair<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>, TaskId>> ready;
+};
+
+struct Event {
+  double time;
+  std::int32_t kind;  // 0: a task ends; 1: a join is seen
+  std::int32_t index;
+  friend bool operator>(const Event& a, const Event& b) {
+    return std::tie(a.time, a.kind, a.index) > std::tie(b.time, b.kind, b.index);
+  }
+};
+
+}  // namespace
+
+double task_us(const Plan& plan, const Task& task) {
+  constexpr double kStart = 0.5;
+  const Body& body = plan.bodies[task.body];
+  const Topology& topology = plan.topology;
+  double bytes = 0;
+  for (const auto* accesses : {&task.reads, &task.writes}) {
+    for (const Access& access : *accesses) {
+      bytes +=
+          static_cast<double>(access.box.volume()) * static_cast<double>(size_of(plan.buffers[access.buffer].dtype));
+    }
+  }
+  const std::int64_t sent = plan.bytes_sent(task);
+  double us = bytes / (topology.lane_gb_s * 1e3);
+  if (sent > 0) us = static_cast<double>(sent) / (topology.link_gb_s * 1e3);
+  if (body.kind == Body::Kind::matmul) {
+    const double k = static_cast<double>(task.reads[0].box.extent.back());
+    us = std::max(us * 0.1, 2e-3 * static_cast<double>(task.writes[0].box.volume()) * k / topology.lane_gflops);
+  }
+  return us + kStart;
+}
+
+std::vector<Lowered::Span> assign_lanes(TaskGraph& graph) {
+  Plan& plan = graph.plan;
+  Links links = links_of(graph);
+  const std::vector<Urgency> urgency = urgencies(graph, links);
+  const int per_rank = plan.topology.lanes + plan.topology.copy;
+  for (std::int32_t rank = 0; rank < plan.ranks(); ++rank) {
+    for (int l = 0; l < per_rank; ++l) {
+      plan.lanes.push_back({rank, l < plan.topology.lanes ? Engine::compute : Engine::copy, {}});
+    }
+  }
+  std::vector<Station> stations(static_cast<std::size_t>(plan.ranks()) * kEngines);
+  const auto station_of = [&](std::int32_t rank, Engine engine) -> Station& {
+    return stations[static_cast<std::size_t>(rank) * kEngines + static_cast<std::size_t>(engine)];
+  };
+  for (auto lane = static_cast<std::int32_t>(plan.lanes.size()) - 1; lane >= 0; --lane) {
+    station_of(plan.lanes[lane].rank, plan.lanes[lane].engine).free_lanes.push_back(lane);
+  }
+  const auto make_ready = [&](TaskId id) {
+    const Urgency& u = urgency[id];
+    station_of(plan.tasks[id].rank, graph.engines[id])
+        .ready.push({{u.transfers, plan.tasks[id].origin, -u.distance, -id}, id});
+  };
+
+  std::vector<Lowered::Span> spans(plan.tasks.size());
+  std::vector<std::int32_t> producers_left(graph.joins.size());
+  for (std::size_t j = 0; j < graph.joins.size(); ++j)
+    producers_left[j] = static_cast<std::int32_t>(graph.joins[j].producers.size());
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
+  std::size_t ended = 0;
+  const auto start_what_can = [&](double now) {
+    for (Station& station : stations) {
+      while (!station.free_lanes.empty() && !station.ready.empty()) {
+        const TaskId id = station.ready.top().second;
+        station.ready.pop();
+        const std::int32_t lane = station.free_lanes.back();
+        station.free_lanes.pop_back();
+        Task& task = plan.tasks[id];
+        task.lane = lane;
+        task.index = static_cast<std::int32_t>(plan.lanes[lane].tasks.size());
+        plan.lanes[lane].tasks.push_back(id);
+        spans[id] = {now, now + task_us(plan, task)};
+        events.push({spans[id].end_us, 0, id});
+      }
+    }
+  };
+  for (std::size_t id = 0; id < plan.tasks.size(); ++id) {
+    if (links.waiting[id] == 0) make_ready(static_cast<TaskId>(id));
+  }
+  start_what_can(0);
+  while (!events.empty()) {
+    const double now = events.top().time;
+    while (!events.empty() && events.top().time == now) {
+      const Event event = events.top();
+      events.pop();
+      if (event.kind == 1) {
+        for (TaskId consumer : graph.joins[event.index].consumers) {
+          if (--links.waiting[consumer] == 0) make_ready(consumer);
+        }
+        continue;
+      }
+      ++ended;
+      const Task& task = plan.tasks[event.index];
+      station_of(task.rank, plan.lanes[task.lane].engine).free_lanes.push_back(task.lane);
+      for (std::int32_t j : links.joins_of_producer[event.index]) {
+        if (--producers_left[j] > 0) continue;
+        const double latency = graph.joins[j].rank == task.rank ? 0 : plan.topology.link_us;
+        events.push({now + latency, 1, j});
+      }
+    }
+    start_what_can(now);
+  }
+  TW_ASSERT(ended == plan.tasks.size());
+
+  std::vector<std::int32_t> renumbered(plan.lanes.size(), -1);
+  std::vector<Lane> used;
+  for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane) {
+    if (plan.lanes[lane].tasks.empty()) continue;
+    renumbered[lane] = static_cast<std::int32_t>(used.size());
+    used.push_back(std::move(plan.lanes[lane]));
+  }
+  plan.lanes = std::move(used);
+  for (Task& task : plan.tasks) task.lane = renumbered[task.lane];
+  return spans;
+}
+
+void assign_signals(TaskGraph& graph) {
+  Plan& plan = graph.plan;
+  for (const Join& join : graph.joins) {
+    const auto signal = static_cast<SignalId>(plan.signals.size());
+    const auto total = static_cast<std::uint32_t>(join.producers.size());
+    plan.signals.push_back({join.rank, SignalInfo::Kind::add, total});
+    for (TaskId producer : join.producers) {
+      const bool remote = plan.tasks[producer].rank != join.rank;
+      plan.tasks[producer].notifies.push_back({signal, 1, remote ? Notify::Scope::system : Notify::Scope::device});
+    }
+    for (TaskId consumer : join.consumers) {
+      TW_ASSERT(plan.tasks[consumer].rank == join.rank);
+      plan.tasks[consumer].waits.push_back({signal, total});
+    }
+  }
+}
+
+}  // namespace tileway

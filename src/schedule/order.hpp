@@ -1,0 +1,23 @@
+// From a task graph to lanes: a simulated run decides which lane starts which task, and when.
+#pragma once
+
+#include <vector>
+
+#include "schedule/graph.hpp"
+#include "tileway/schedule.hpp"
+
+namespace tileway {
+
+// How long a task takes on its own, in microseconds.
+double task_us(const Plan& plan, const Task& task);
+
+// Fills in lanes, and each task's lane and index; returns when the simulated run had it. Greedy list scheduling:
+// whenever a lane is free it starts the ready task of its engine that, in this order, more transfers depend on; comes
+// later in the program; sends to a nearer peer, counting upwards from this rank, what no peer waits for last; was added
+// earlier.
+std::vector<Lowered::Span> assign_lanes(TaskGraph& graph);
+
+// One signal a join: producers notify it, consumers wait for all of them.
+void assign_signals(TaskGraph& graph);
+
+}  // namespace tileway

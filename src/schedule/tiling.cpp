@@ -1,0 +1,115 @@
+#include "schedule/tiling.hpp"
+
+#include <algorithm>
+
+#include "tileway/error.hpp"
+
+namespace tileway {
+namespace {
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// Resident thread blocks are many and want tiles of a fixed size; CPU threads are few and want few tiles.
+constexpr int kManyLanes = 16;
+constexpr std::int64_t kBlockElements = 128 * 256;
+
+}  // namespace
+
+std::size_t Tiling::count() const {
+  std::size_t cells = 1;
+  for (const auto& boundaries : cuts) cells *= boundaries.size() - 1;
+  return cells;
+}
+
+Box Tiling::box(std::size_t cell) const {
+  Box box{Dims::filled(cuts.size(), 0), Dims::filled(cuts.size(), 0)};
+  for (std::size_t d = cuts.size(); d-- > 0;) {
+    const std::size_t cells = cuts[d].size() - 1;
+    const std::size_t at = cell % cells;
+    cell /= cells;
+    box.start[d] = cuts[d][at];
+    box.extent[d] = cuts[d][at + 1] - cuts[d][at];
+  }
+  return box;
+}
+
+void Tiling::overlapping(const Box& box, const std::function<void(std::size_t)>& visit) const {
+  if (box.empty() || count() == 0) return;
+  std::vector<std::pair<std::size_t, std::size_t>> ranges;  // first cell, one past the last
+  for (std::size_t d = 0; d < cuts.size(); ++d) {
+    const auto& boundaries = cuts[d];
+    const auto first = std::upper_bound(boundaries.begin(), boundaries.end(), box.start[d]) - boundaries.begin() - 1;
+    const auto last =
+        std::lower_bound(boundaries.begin(), boundaries.end(), box.start[d] + box.extent[d]) - boundaries.begin();
+    ranges.emplace_back(first, last);
+  }
+  std::vector<std::size_t> at(cuts.size());
+  for (std::size_t d = 0; d < cuts.size(); ++d) at[d] = ranges[d].first;
+  while (true) {
+    std::size_t cell = 0;
+    for (std::size_t d = 0; d < cuts.size(); ++d) cell = cell * (cuts[d].size() - 1) + at[d];
+    visit(cell);
+    std::size_t d = cuts.size();
+    while (d-- > 0) {
+      if (++at[d] < ranges[d].second) break;
+      at[d] = ranges[d].first;
+      if (d == 0) return;
+    }
+    if (cuts.empty()) return;
+  }
+}
+
+std::vector<std::int64_t> cut_dimension(std::int64_t extent, std::int64_t step,
+                                        const std::vector<std::int64_t>& fixed) {
+  std::vector<std::int64_t> edges = fixed;
+  edges.push_back(extent);
+  std::sort(edges.begin(), edges.end());
+  std::vector<std::int64_t> cuts{0};
+  for (std::int64_t edge : edges) {
+    if (edge <= cuts.back() || edge > extent) continue;
+    if (step > 0) {
+      for (std::int64_t at = cuts.back() + step; at < edge; at += step) cuts.push_back(at);
+    }
+    cuts.push_back(edge);
+  }
+  return cuts;
+}
+
+Shape cut_into(const Shape& shape, std::int64_t pieces, const Shape& least) {
+  Shape tile = shape;
+  for (std::size_t d = 0; d < shape.size() && pieces > 1; ++d) {
+    if (shape[d] <= 1) continue;
+    const std::int64_t wanted =
+        std::min(pieces, std::max<std::int64_t>(1, shape[d] / std::max<std::int64_t>(1, least[d])));
+    tile[d] = ceil_div(shape[d], wanted);
+    pieces = ceil_div(pieces, ceil_div(shape[d], tile[d]));
+  }
+  return tile;
+}
+
+Shape default_tile(const Op& op, const Shape& local, int members, const Topology& topology) {
+  const std::size_t dims = local.size();
+  const std::int64_t elements = volume(local);
+  const bool many = topology.lanes >= kManyLanes;
+  std::int64_t pieces = many ? ceil_div(elements, kBlockElements) : std::max(2 * topology.lanes, 4 * members);
+  Shape least = Shape::filled(dims, 1);
+  if (op.kind == OpKind::matmul) {
+    least[dims - 2] = std::min<std::int64_t>(many ? 128 : 8, std::max<std::int64_t>(1, local[dims - 2]));
+    least[dims - 1] = std::min<std::int64_t>(many ? 256 : 32, std::max<std::int64_t>(1, local[dims - 1]));
+  } else {
+    pieces = std::min(pieces, std::max<std::int64_t>(members, elements / 1024));
+    if (dims > 0) least[dims - 1] = std::max<std::int64_t>(1, std::min<std::int64_t>(64, local[dims - 1]));
+  }
+  return cut_into(local, pieces, least);
+}
+
+Shape default_communication_tile(const Shape& whole, int members, const Topology&) {
+  const std::int64_t elements = volume(whole);
+  const std::int64_t pieces =
+      std::max(std::min<std::int64_t>(std::int64_t{4} * members, elements / 1024), elements >> 20);
+  Shape least = Shape::filled(whole.size(), 1);
+  if (!whole.empty()) least[whole.size() - 1] = std::max<std::int64_t>(1, std::min<std::int64_t>(64, whole.back()));
+  return cut_into(whole, std::max<std::int64_t>(pieces, members), least);
+}
+
+}  // namespace tileway

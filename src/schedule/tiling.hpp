@@ -1,0 +1,35 @@
+// Cutting a tensor into a grid of boxes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "tileway/program.hpp"
+#include "tileway/topology.hpp"
+
+namespace tileway {
+
+// Per dimension, ascending boundaries from 0 to the extent: the cells are the boxes between them, numbered row-major.
+// A dimension of extent 0 has no cells.
+struct Tiling {
+  std::vector<std::vector<std::int64_t>> cuts;
+
+  std::size_t count() const;
+  Box box(std::size_t cell) const;
+  // Calls `visit` with each cell that shares elements with the box.
+  void overlapping(const Box& box, const std::function<void(std::size_t)>& visit) const;
+};
+
+// Boundaries of one dimension: every `step` elements (0: never), starting anew at each of the fixed boundaries.
+std::vector<std::int64_t> cut_dimension(std::int64_t extent, std::int64_t step, const std::vector<std::int64_t>& fixed);
+
+// Tile extents that cut `shape` into about `pieces` tiles, outer dimensions first, no tile thinner than `least`.
+Shape cut_into(const Shape& shape, std::int64_t pieces, const Shape& least);
+
+// Tile extents that suit the topology, for what one member computes and for the whole tensor that a communication
+// moves.
+Shape default_tile(const Op& op, const Shape& local, int members, const Topology& topology);
+Shape default_communication_tile(const Shape& whole, int members, const Topology& topology);
+
+}  // namespace tileway
