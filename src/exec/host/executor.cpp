@@ -1,0 +1,301 @@
+#include "tileway/executor.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "exec/host/agreement.hpp"
+#include "exec/host/kernels/kernels.hpp"
+#include "plan/check.hpp"
+#include "plan/layout.hpp"
+#include "runtime/signal.hpp"
+#include "tileway/error.hpp"
+
+namespace tileway {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::int64_t now_ns() { return Clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
+
+// A task with its addresses filled in.
+struct Prepared {
+  struct WaitFor {
+    Signal* signal;
+    std::uint32_t total;
+    std::uint32_t value;
+    SignalId id;
+  };
+  struct Raise {
+    Signal* signal;
+    std::uint32_t amount;
+  };
+  TaskId id;
+  std::vector<host::View> reads;
+  std::vector<host::View> writes;
+  std::vector<WaitFor> waits;
+  std::vector<Raise> raises;
+  std::int64_t bytes_sent;
+};
+
+}  // namespace
+
+class HostExecutor::State {
+ public:
+  State(Group group, Plan plan, Options options)
+      : group_(std::move(group)),
+        plan_(std::move(plan)),
+        options_(options),
+        layout_(plan_),
+        symmetric_(prepare_memory()),
+        private_(layout_.private_bytes[group_.rank()] + PlanLayout::kAlignment) {
+    fill_constants();
+    for (const Lane& lane : plan_.lanes) {
+      if (lane.rank == group_.rank()) lanes_.push_back(prepare(lane));
+    }
+    events_.resize(lanes_.size());
+    try {
+      for (std::size_t l = 0; l < lanes_.size(); ++l) threads_.emplace_back([this, l] { serve(l); });
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
+
+  ~State() { stop(); }
+
+  BufferId binding(const std::string& name) const {
+    for (const auto* bindings : {&plan_.inputs, &plan_.outputs}) {
+      for (const Plan::Binding& binding : *bindings) {
+        if (binding.name == name && binding.rank == group_.rank()) return binding.buffer;
+      }
+    }
+    return -1;
+  }
+
+  BufferId require_binding(const std::string& name) const {
+    const BufferId id = binding(name);
+    TW_REQUIRE(id >= 0, ErrorKind::invalid, .where = plan_.name,
+               .what = fmt::format("rank {} holds no input or output '{}'", group_.rank(), name));
+    return id;
+  }
+
+  std::byte* address(BufferId id) const {
+    const Buffer& buffer = plan_.buffers[id];
+    if (buffer.symmetric) return symmetric_.on(buffer.rank).data() + layout_.buffer_offset[id];
+    TW_ASSERT(buffer.rank == group_.rank());
+    auto base = reinterpret_cast<std::uintptr_t>(private_.data());
+    base = (base + PlanLayout::kAlignment - 1) / PlanLayout::kAlignment * PlanLayout::kAlignment;
+    return reinterpret_cast<std::byte*>(base) + layout_.buffer_offset[id];
+  }
+
+  void run();
+
+  Group group_;
+  Plan plan_;
+  Options options_;
+  PlanLayout layout_;
+  SymmetricMemory symmetric_;
+  mutable std::vector<std::byte> private_;
+  std::vector<TraceEvent> trace_;
+
+ private:
+  SymmetricMemory prepare_memory() {
+    check_structure(plan_);
+    agree(group_, plan_);
+    return group_.allocate(layout_.symmetric_bytes);
+  }
+
+  void fill_constants() {
+    for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+      const Buffer& buffer = plan_.buffers[b];
+      if (buffer.rank != group_.rank() || buffer.role != Buffer::Role::constant) continue;
+      Array array(buffer.dtype, buffer.shape);
+      for (std::int64_t i = 0; i < array.size(); ++i) array.set(i, buffer.value);
+      if (array.bytes() > 0) std::memcpy(address(static_cast<BufferId>(b)), array.data(), array.bytes());
+    }
+  }
+
+  host::View view(const Access& access) const {
+    const Buffer& buffer = plan_.buffers[access.buffer];
+    const Dims strides = row_major_strides(buffer.shape);
+    std::int64_t offset = 0;
+    for (std::size_t d = 0; d < strides.size(); ++d) offset += access.box.start[d] * strides[d];
+    return {address(access.buffer) + offset * static_cast<std::int64_t>(size_of(buffer.dtype)), buffer.dtype,
+            access.box.extent, strides};
+  }
+
+  Signal* signal(SignalId id) const {
+    return reinterpret_cast<Signal*>(symmetric_.on(plan_.signals[id].rank).data() + layout_.signal_offset[id]);
+  }
+
+  std::vector<Prepared> prepare(const Lane& lane) const {
+    std::vector<Prepared> tasks;
+    for (TaskId id : lane.tasks) {
+      const Task& task = plan_.tasks[id];
+      Prepared prepared{id, {}, {}, {}, {}, plan_.bytes_sent(task)};
+      for (const Access& read : task.reads) prepared.reads.push_back(view(read));
+      for (const Access& write : task.writes) prepared.writes.push_back(view(write));
+      for (const Wait& wait : task.waits) {
+        prepared.waits.push_back({signal(wait.signal), plan_.signals[wait.signal].total, wait.value, wait.signal});
+      }
+      for (const Notify& notify : task.notifies) prepared.raises.push_back({signal(notify.signal), notify.amount});
+      tasks.push_back(std::move(prepared));
+    }
+    return tasks;
+  }
+
+  void serve(std::size_t lane);
+  void run_lane(std::size_t lane);
+  void wait_for(const Prepared& task, const Prepared::WaitFor& wait);
+  void fail(std::exception_ptr error);
+  void stop();
+
+  std::vector<std::vector<Prepared>> lanes_;
+  std::vector<std::vector<TraceEvent>> events_;  // by lane
+  std::vector<std::thread> threads_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint32_t runs_started_ = 0;
+  std::size_t lanes_running_ = 0;
+  bool stopping_ = false;
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;
+};
+
+void HostExecutor::State::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void HostExecutor::State::fail(std::exception_ptr error) {
+  const std::lock_guard lock(mutex_);
+  if (!error_) error_ = std::move(error);
+  failed_ = true;
+}
+
+// The life of a lane's thread: one pass over the lane for every run.
+void HostExecutor::State::serve(std::size_t lane) {
+  std::uint32_t served = 0;
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stopping_ || runs_started_ != served; });
+      if (stopping_) return;
+      ++served;
+    }
+    try {
+      run_lane(lane);
+    } catch (...) {
+      fail(std::current_exception());
+    }
+    const std::lock_guard lock(mutex_);
+    if (--lanes_running_ == 0) changed_.notify_all();
+  }
+}
+
+void HostExecutor::State::wait_for(const Prepared& task, const Prepared::WaitFor& wait) {
+  // Relative to the run: every run before this one has added `total`. Wraps around; see signal.hpp.
+  const std::uint32_t target = (runs_started_ - 1) * wait.total + wait.value;
+  if (reached(*wait.signal, target)) return;
+  const auto check = [&] {
+    if (failed_) throw Error(ErrorKind::lost, {.where = plan_.name, .what = "another lane of this rank has failed"});
+    group_.check_members();
+  };
+  if (tileway::wait(*wait.signal, target, Clock::now() + group_.deadline(), check)) return;
+  std::set<std::int32_t> notifiers;
+  for (const Task& other : plan_.tasks) {
+    for (const Notify& notify : other.notifies) {
+      if (notify.signal == wait.id) notifiers.insert(other.rank);
+    }
+  }
+  const std::uint32_t seen = wait.signal->value.load() - (runs_started_ - 1) * wait.total;
+  throw Error(ErrorKind::lost, {.where = fmt::format("{}, {}", plan_.name, task_name(plan_, task.id)),
+                                .what = fmt::format("signal {} was not raised within {} ms by rank {}", wait.id,
+                                                    group_.deadline().count(), fmt::join(notifiers, " or ")),
+                                .expected = std::to_string(wait.value),
+                                .got = std::to_string(seen)});
+}
+
+void HostExecutor::State::run_lane(std::size_t lane) {
+  for (const Prepared& task : lanes_[lane]) {
+    const std::int64_t reached_at = now_ns();
+    for (const Prepared::WaitFor& wait : task.waits) wait_for(task, wait);
+    if (failed_) return;
+    const std::int64_t begin = now_ns();
+    host::run_body({plan_.bodies[plan_.tasks[task.id].body], task.reads, task.writes});
+    if (options_.link_gb_s > 0 && task.bytes_sent > 0) {
+      const auto least = static_cast<std::int64_t>(static_cast<double>(task.bytes_sent) / options_.link_gb_s);
+      std::this_thread::sleep_until(Clock::time_point(std::chrono::nanoseconds(begin + least)));
+    }
+    // Release: whoever sees the count sees what the body wrote.
+    for (const Prepared::Raise& raise : task.raises) notify(*raise.signal, raise.amount);
+    if (options_.trace) events_[lane].push_back({task.id, reached_at, begin, now_ns()});
+  }
+}
+
+void HostExecutor::State::run() {
+  TW_REQUIRE(!failed_, ErrorKind::lost, .where = plan_.name, .what = "an earlier run of this executor has failed",
+             .hint = "Make a new group and a new executor");
+  group_.check_members();
+  for (auto& events : events_) events.clear();
+  {
+    std::unique_lock lock(mutex_);
+    lanes_running_ = lanes_.size();
+    ++runs_started_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return lanes_running_ == 0; });
+  }
+  trace_.clear();
+  for (const auto& events : events_) trace_.insert(trace_.end(), events.begin(), events.end());
+  if (!error_) return;
+  try {
+    std::rethrow_exception(error_);
+  } catch (const Error& error) {
+    group_.announce_failure(error);
+    throw;
+  }
+}
+
+HostExecutor::HostExecutor(Group& group, Plan plan, Options options)
+    : state_(std::make_unique<State>(group, std::move(plan), options)) {}
+HostExecutor::HostExecutor(HostExecutor&&) noexcept = default;
+HostExecutor& HostExecutor::operator=(HostExecutor&&) noexcept = default;
+HostExecutor::~HostExecutor() = default;
+
+void HostExecutor::set_input(const std::string& name, const Array& part) {
+  const BufferId id = state_->require_binding(name);
+  const Buffer& buffer = state_->plan_.buffers[id];
+  const auto text = [](DType dtype, const Shape& shape) { return std::string(name_of(dtype)) + to_string(shape); };
+  TW_REQUIRE(part.dtype() == buffer.dtype && part.shape() == buffer.shape, ErrorKind::invalid,
+             .where = fmt::format("{}, input '{}' of rank {}", plan().name, name, state_->group_.rank()),
+             .what = "the array does not fit", .expected = text(buffer.dtype, buffer.shape),
+             .got = text(part.dtype(), part.shape()));
+  if (part.bytes() > 0) std::memcpy(state_->address(id), part.data(), part.bytes());
+}
+
+Array HostExecutor::get(const std::string& name) const {
+  const BufferId id = state_->require_binding(name);
+  const Buffer& buffer = state_->plan_.buffers[id];
+  Array array(buffer.dtype, buffer.shape);
+  if (array.bytes() > 0) std::memcpy(array.data(), state_->address(id), array.bytes());
+  return array;
+}
+
+bool HostExecutor::holds(const std::string& name) const { return state_->binding(name) >= 0; }
+void HostExecutor::run() { state_->run(); }
+const Plan& HostExecutor::plan() const { return state_->plan_; }
+const std::vector<TraceEvent>& HostExecutor::trace() const { return state_->trace_; }
+
+}  // namespace tileway
