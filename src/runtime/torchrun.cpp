@@ -87,11 +87,20 @@ struct Published {
   }
 };
 
-// Keeps the server alive as long as rank 0's own client.
+// Rank 0's own client. The server stays until every rank has ended, or the deadline: they may still need it.
 class HostingClient : public Rendezvous {
  public:
-  HostingClient(std::shared_ptr<MeetingServer> server, FileDescriptor socket) : server_(std::move(server)) {
+  HostingClient(std::shared_ptr<MeetingServer> server, FileDescriptor socket, std::shared_ptr<Roster> roster, int ranks)
+      : server_(std::move(server)), roster_(std::move(roster)), ranks_(ranks) {
     client_ = std::make_unique<MeetingClient>(std::move(socket), 0);
+  }
+  ~HostingClient() override {
+    client_.reset();
+    const auto deadline = Clock::now() + env::deadline();
+    const auto present = [&](int rank) { return roster_->state(rank) == Roster::State::present; };
+    for (int rank = 0; rank < ranks_; ++rank) {
+      while (present(rank) && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
   }
   std::vector<Piece> meet(const Meeting& meeting, Piece own) override { return client_->meet(meeting, std::move(own)); }
   void check() override {}
@@ -99,6 +108,8 @@ class HostingClient : public Rendezvous {
  private:
   std::shared_ptr<MeetingServer> server_;
   std::unique_ptr<MeetingClient> client_;
+  std::shared_ptr<Roster> roster_;
+  int ranks_;
 };
 
 struct Place {
@@ -152,7 +163,7 @@ Place host(const env::Launch& launch, Clock::time_point deadline) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) refuse("rank 0", "no socket");
   server->add(0, FileDescriptor(ends[0]));
-  return {std::make_shared<HostingClient>(server, FileDescriptor(ends[1])), roster};
+  return {std::make_shared<HostingClient>(server, FileDescriptor(ends[1]), roster, launch.world_size), roster};
 }
 
 Place join(const env::Launch& launch, Clock::time_point deadline) {
