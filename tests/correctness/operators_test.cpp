@@ -1,0 +1,22 @@
+// Every ready-made operator, unfused and overlapped, gives the interpreter's bits.
+#include "support/run.hpp"
+#include "tileway/ops.hpp"
+
+namespace tileway {
+namespace {
+
+TEST(Operators, OnIntegersEveryScheduleGivesTheInterpretersBits) {
+  for (const Operator& op : operators()) {
+    for (int ranks : {1, 2, 3, 5, 8}) {
+      std::vector<std::int64_t> size;
+      for (std::size_t i = 0; i < op.extents.size(); ++i) size.push_back(std::vector<std::int64_t>{37, 19, 23, 7}[i]);
+      const Program program = make_program(op, ranks, DType::bf16, size);
+      for (const char* name : {"unfused", "overlapped"}) {
+        testing::expect_exact(program, Schedule::named(program, name), testing::small_topology(ranks), 1);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tileway

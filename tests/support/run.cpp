@@ -1,0 +1,84 @@
+#include "support/run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+
+namespace tileway::testing {
+
+Outcome run_threads(const Program& program, const Plan& plan, const Bindings& inputs, int runs,
+                    HostExecutor::Options options) {
+  Outcome outcome;
+  outcome.inputs = inputs;
+  outcome.traces.resize(program.world());
+  for (const auto& output : program.outputs()) outcome.outputs[output.name].resize(program.world());
+  Group::threads(program.world(), [&](Group& group) {
+    HostExecutor executor(group, plan, options);
+    const int rank = group.rank();
+    for (const auto& [name, parts] : inputs) {
+      if (executor.holds(name)) executor.set_input(name, parts[rank]);
+    }
+    for (int run = 0; run < runs; ++run) executor.run();
+    for (auto& [name, parts] : outcome.outputs) {
+      if (executor.holds(name)) parts[rank] = executor.get(name);
+    }
+    for (auto& [name, parts] : outcome.inputs) {
+      if (executor.holds(name)) parts[rank] = executor.get(name);
+    }
+    outcome.traces[rank] = executor.trace();
+  });
+  return outcome;
+}
+
+void expect_same(const Bindings& expected, const Bindings& got, const std::string& context) {
+  for (const auto& [name, parts] : expected) {
+    ASSERT_TRUE(got.contains(name)) << context;
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+      const Array& other = got.at(name)[rank];
+      EXPECT_TRUE(parts[rank] == other) << fmt::format(
+          "{}: '{}' of rank {} differs from the interpreter by {}", context, name, rank,
+          parts[rank].shape() == other.shape() ? max_difference(parts[rank], other) : NAN);
+    }
+  }
+}
+
+Accuracy accuracy(const Program& program, const Bindings& inputs, const Bindings& got) {
+  Bindings declared_inputs = inputs;
+  Bindings exact_inputs = inputs;
+  const Bindings declared = interpret(program, declared_inputs);
+  const Bindings exact = interpret(program, exact_inputs, Precision::exact);
+  Accuracy result;
+  for (const auto& [name, parts] : exact) {
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+      if (parts[rank].size() == 0) continue;
+      double largest = 0;
+      for (double value : parts[rank].values()) largest = std::max(largest, std::abs(value));
+      const DType dtype = declared.at(name)[rank].dtype();
+      const double unit = dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
+      result.got = std::max(result.got, max_difference(parts[rank], got.at(name)[rank]));
+      result.reference = std::max(result.reference, max_difference(parts[rank], declared.at(name)[rank]));
+      result.allowed = std::max(result.allowed, largest * unit);
+    }
+  }
+  result.allowed += 2 * result.reference;
+  return result;
+}
+
+void expect_exact(const Program& program, const Schedule& schedule, const Topology& topology, std::uint64_t seed) {
+  Bindings inputs = random_inputs(program, seed, Fill::integers);
+  const Plan plan = lower(program, schedule, topology).plan;
+  const Outcome outcome = run_threads(program, plan, inputs);
+  const std::string context =
+      fmt::format("{} {} seed {} {}", program.name(), schedule.name(), seed, topology.to_text());
+  const Bindings expected = interpret(program, inputs);
+  expect_same(expected, outcome.outputs, context);
+  expect_same(inputs, outcome.inputs, context + " (state)");
+}
+
+Topology small_topology(int ranks, int lanes, int copy) {
+  return Topology::parse(fmt::format("ranks={},lanes={},copy={}", ranks, lanes, copy));
+}
+
+}  // namespace tileway::testing

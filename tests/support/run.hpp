@@ -1,0 +1,45 @@
+// Running programs in tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tileway/executor.hpp"
+#include "tileway/inputs.hpp"
+#include "tileway/interpreter.hpp"
+#include "tileway/schedule.hpp"
+
+namespace tileway::testing {
+
+// What every rank had after `runs` runs with ranks as threads: outputs by name and rank, and the inputs as they are
+// then.
+struct Outcome {
+  Bindings outputs;
+  Bindings inputs;
+  std::vector<std::vector<TraceEvent>> traces;  // by rank, of the last run
+};
+Outcome run_threads(const Program& program, const Plan& plan, const Bindings& inputs, int runs = 1,
+                    HostExecutor::Options options = {});
+
+// The bits are the same on every rank, for every name.
+void expect_same(const Bindings& expected, const Bindings& got, const std::string& context);
+
+// How far `got` and the declared-precision interpreter are from the exact one, over all ranks and names; the promise is
+// got <= 2 * reference + one rounding of the largest value.
+struct Accuracy {
+  double got = 0;
+  double reference = 0;
+  double allowed = 0;
+};
+Accuracy accuracy(const Program& program, const Bindings& inputs, const Bindings& got);
+
+// Runs `schedule` of the program on integers and expects the interpreter's bits.
+void expect_exact(const Program& program, const Schedule& schedule, const Topology& topology, std::uint64_t seed);
+
+// A topology with few lanes, whatever the machine.
+Topology small_topology(int ranks, int lanes = 2, int copy = 1);
+
+}  // namespace tileway::testing
