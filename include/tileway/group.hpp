@@ -44,7 +44,8 @@ class Group {
   // Takes the place that a launcher gave this process: RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT
   // as torchrun sets them. All ranks must be on this machine.
   static Group from_environment();
-  static bool launched_by_environment();
+  // How many ranks a launcher has started, this process among them; 0 if none has.
+  static int launched_ranks();
 
   class State;
   explicit Group(std::shared_ptr<State> state);

@@ -23,4 +23,15 @@ using Bindings = std::map<std::string, std::vector<Array>>;
 // Throws Error (invalid) for a missing input, a wrong dtype or shape, an index or a split out of range.
 Bindings interpret(const Program& program, Bindings& inputs, Precision precision = Precision::declared);
 
+// How far outputs are from the exact interpreter's, over all names and ranks. The promise of every executor is
+// error <= allowed, which is twice the error of the interpreter in the declared dtypes plus one rounding of the largest
+// value.
+struct Accuracy {
+  double error = 0;
+  double reference = 0;
+  double allowed = 0;
+};
+// `inputs` as they were before the run.
+Accuracy measure_accuracy(const Program& program, const Bindings& inputs, const Bindings& outputs);
+
 }  // namespace tileway

@@ -85,18 +85,21 @@ template <typename A>
 Value matmul(const Shape& shape, const Value& a, const Value& b) {
   Value result = zeros(shape);
   const std::int64_t k = a.shape.back();
+  const std::int64_t columns = b.shape.back();
   const std::size_t dims = shape.size();
-  const auto element = [&](const Value& side, const Dims& at, std::int64_t row, std::int64_t column) {
+  // Where the matrix of a side begins that belongs to the coordinates of the result.
+  const auto matrix = [&](const Value& side, const Dims& at) {
     const std::size_t shift = dims - side.shape.size();
-    std::int64_t offset = 0;
+    std::int64_t index = 0;
     for (std::size_t d = 0; d + 2 < side.shape.size(); ++d)
-      offset = offset * side.shape[d] + (side.shape[d] == 1 ? 0 : at[d + shift]);
-    offset = offset * side.shape[side.shape.size() - 2] + row;
-    return static_cast<A>(side.data[offset * side.shape.back() + column]);
+      index = index * side.shape[d] + (side.shape[d] == 1 ? 0 : at[d + shift]);
+    return side.data.data() + index * side.shape[side.shape.size() - 2] * side.shape.back();
   };
   for_each(shape, [&](const Dims& at, std::int64_t offset) {
+    const double* row = matrix(a, at) + at[dims - 2] * k;
+    const double* column = matrix(b, at) + at[dims - 1];
     A sum = 0;
-    for (std::int64_t i = 0; i < k; ++i) sum += element(a, at, at[dims - 2], i) * element(b, at, i, at[dims - 1]);
+    for (std::int64_t i = 0; i < k; ++i) sum += static_cast<A>(row[i]) * static_cast<A>(column[i * columns]);
     result.data[offset] = sum;
   });
   return result;

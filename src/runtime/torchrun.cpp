@@ -194,7 +194,10 @@ Place join(const env::Launch& launch, Clock::time_point deadline) {
 
 }  // namespace
 
-bool Group::launched_by_environment() { return env::launch().has_value(); }
+int Group::launched_ranks() {
+  const std::optional<env::Launch> launch = env::launch();
+  return launch ? launch->world_size : 0;
+}
 
 Group Group::from_environment() {
   const std::optional<env::Launch> launch = env::launch();

@@ -61,6 +61,8 @@ std::vector<Urgency> urgencies(const TaskGraph& graph, const Links& links) {
       own.transfers = std::max(own.transfers, of_join[j].transfers);
       if (join.rank == task.rank) own.distance = std::min(own.distance, of_join[j].distance);
     }
+    // Takes no time and lets peers begin to write here.
+    if (plan.bodies[task.body].kind == Body::Kind::none) own.transfers = std::numeric_limits<std::int32_t>::max();
     if (!sends(plan, task)) continue;
     ++own.transfers;
     const std::int32_t to = plan.buffers[task.writes[0].buffer].rank;

@@ -44,28 +44,6 @@ void expect_same(const Bindings& expected, const Bindings& got, const std::strin
   }
 }
 
-Accuracy accuracy(const Program& program, const Bindings& inputs, const Bindings& got) {
-  Bindings declared_inputs = inputs;
-  Bindings exact_inputs = inputs;
-  const Bindings declared = interpret(program, declared_inputs);
-  const Bindings exact = interpret(program, exact_inputs, Precision::exact);
-  Accuracy result;
-  for (const auto& [name, parts] : exact) {
-    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-      if (parts[rank].size() == 0) continue;
-      double largest = 0;
-      for (double value : parts[rank].values()) largest = std::max(largest, std::abs(value));
-      const DType dtype = declared.at(name)[rank].dtype();
-      const double unit = dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
-      result.got = std::max(result.got, max_difference(parts[rank], got.at(name)[rank]));
-      result.reference = std::max(result.reference, max_difference(parts[rank], declared.at(name)[rank]));
-      result.allowed = std::max(result.allowed, largest * unit);
-    }
-  }
-  result.allowed += 2 * result.reference;
-  return result;
-}
-
 void expect_exact(const Program& program, const Schedule& schedule, const Topology& topology, std::uint64_t seed) {
   Bindings inputs = random_inputs(program, seed, Fill::integers);
   const Plan plan = lower(program, schedule, topology).plan;

@@ -27,15 +27,6 @@ Outcome run_threads(const Program& program, const Plan& plan, const Bindings& in
 // The bits are the same on every rank, for every name.
 void expect_same(const Bindings& expected, const Bindings& got, const std::string& context);
 
-// How far `got` and the declared-precision interpreter are from the exact one, over all ranks and names; the promise is
-// got <= 2 * reference + one rounding of the largest value.
-struct Accuracy {
-  double got = 0;
-  double reference = 0;
-  double allowed = 0;
-};
-Accuracy accuracy(const Program& program, const Bindings& inputs, const Bindings& got);
-
 // Runs `schedule` of the program on integers and expects the interpreter's bits.
 void expect_exact(const Program& program, const Schedule& schedule, const Topology& topology, std::uint64_t seed);
 

@@ -1,0 +1,53 @@
+// tileway run: runs a plan and compares what comes out with the interpreter.
+#include <fmt/format.h>
+
+#include "cli/command.hpp"
+#include "tileway/error.hpp"
+#include "tileway/inputs.hpp"
+
+namespace tileway::cli {
+namespace {
+
+int run(const Options& options) {
+  require_executor(options.executor);
+  TW_REQUIRE(options.sizes.size() <= 1, ErrorKind::invalid, .where = "--size", .what = "run takes one size");
+  const Program program =
+      make_program(options, options.sizes.empty() ? std::vector<std::int64_t>{} : parse_size(options.sizes[0]));
+  const std::string name = options.schedule.empty() ? "overlapped" : options.schedule;
+  int status = kDone;
+  for (const std::string& schedule : schedule_names(name)) {
+    const Plan plan = lower(program, Schedule::named(program, schedule), make_topology(options, program.world())).plan;
+    status = std::max(status, on_ranks(program.world(), [&](Group& group) {
+                        HostExecutor executor(group, plan, {.link_gb_s = options.link_gb_s});
+                        Bindings inputs = random_inputs(program, options.seed, Fill::normal);
+                        set_inputs(executor, inputs, group.rank());
+                        for (int i = 0; i < options.repeat; ++i) executor.run();
+                        const Bindings outputs = collect_outputs(group, executor, program);
+                        if (group.rank() != 0) return kDone;
+                        for (int i = 1; i < options.repeat; ++i)
+                          interpret(program, inputs);  // what the program updates moves on
+                        const Accuracy accuracy = measure_accuracy(program, inputs, outputs);
+                        const bool fine = accuracy.error <= accuracy.allowed;
+                        fmt::print(
+                            "{} {} on {} ranks, {} run{}: error {:.3g} against fp64, allowed {:.3g} (the same dtype's "
+                            "own is {:.3g}): {}\n",
+                            program.name(), schedule, program.world(), options.repeat, options.repeat == 1 ? "" : "s",
+                            accuracy.error, accuracy.allowed, accuracy.reference, fine ? "right" : "WRONG");
+                        return fine ? kDone : kNo;
+                      }));
+  }
+  return status;
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, int& status) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("run", "run once or several times and compare with the interpreter");
+  add_common(*command, *options);
+  command->add_option("--repeat", options->repeat, "runs")->check(CLI::Range(1, 1000000))->capture_default_str();
+  command->add_option("--link", options->link_gb_s, "slow the link to this many GB/s");
+  command->callback([options, &status] { status = run(*options); });
+}
+
+}  // namespace tileway::cli
