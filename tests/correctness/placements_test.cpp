@@ -262,7 +262,7 @@ TEST(Placements, EveryOperationInEveryPlacementEqualsItsMeaningOnOneRank) {
   std::vector<std::string> order;
   for (const Case& test : cases()) {
     const std::string label =
-        fmt::format("{:<20} {:<18} {}", test.op, test.placement, test.exact ? "bits" : "2x error");
+        fmt::format("{:<20} {:<18} {}", test.op, test.placement, test.exact ? "exact" : "2x error");
     order.push_back(label);
     for (int ranks : rank_counts) {
       for (std::int64_t e : {1, 6, 19}) {

@@ -24,11 +24,11 @@ struct Outcome {
 Outcome run_threads(const Program& program, const Plan& plan, const std::vector<Bindings>& inputs,
                     HostExecutor::Options options = {});
 
-// The bits are the same on every rank, for every name.
+// Every element is the same on every rank, for every name.
 void expect_same(const Bindings& expected, const Bindings& got, const std::string& context);
 
 // Runs `schedule` of the program on integers, after a run on other integers whose results would show if they were left,
-// and expects the interpreter's bits.
+// and expects the interpreter's values.
 void expect_exact(const Program& program, const Schedule& schedule, const Topology& topology, std::uint64_t seed);
 
 // A topology with few lanes, whatever the machine.
