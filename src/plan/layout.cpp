@@ -12,7 +12,7 @@ std::size_t aligned(std::size_t bytes) {
 }  // namespace
 
 PlanLayout::PlanLayout(const Plan& plan) : private_bytes(plan.ranks()) {
-  std::vector<std::size_t> symmetric(plan.ranks());
+  std::vector<std::size_t> symmetric(plan.ranks(), kSignalBytes);  // behind the count of runs
   for (const SignalInfo& signal : plan.signals) {
     signal_offset.push_back(symmetric[signal.rank]);
     symmetric[signal.rank] += kSignalBytes;

@@ -9,7 +9,8 @@
 
 namespace tileway {
 
-// Each rank has a private and a symmetric region. The symmetric one begins with the rank's signals, eight bytes each;
+// Each rank has a private and a symmetric region. The symmetric one begins with eight bytes for the number of runs
+// that the rank has begun, which peers read when they wait in vain, and the rank's signals, eight bytes each;
 // every buffer begins at a multiple of kAlignment.
 struct PlanLayout {
   static constexpr std::size_t kAlignment = 64;

@@ -76,19 +76,22 @@ ErrorKind Roster::first_kind() const { return static_cast<ErrorKind>(page().kind
 std::string Roster::first_text() const { return page().text; }
 
 void Roster::check(std::span<const int> ranks, int self) const {
-  for (int rank : ranks) {
-    if (rank == self) continue;
+  const auto gone = [&](int rank) {
     const State now = state(rank);
-    if (now != State::failed && now != State::died) continue;
-    if (first_failed() == rank) {
-      constexpr std::string_view kPrefix = "[tileway] ";
-      std::string text = first_text();
-      if (text.starts_with(kPrefix)) text.erase(0, kPrefix.size());
-      if (now == State::died) throw Error::quoted(ErrorKind::lost, std::string(kPrefix) + text);
-      throw Error::quoted(ErrorKind::lost, std::string(kPrefix) + "rank " + std::to_string(rank) + " failed: " + text);
-    }
-    throw Error(ErrorKind::lost, {.where = "rank " + std::to_string(rank), .what = "it has failed or died"});
-  }
+    return rank != self && (now == State::failed || now == State::died);
+  };
+  const auto lost = std::find_if(ranks.begin(), ranks.end(), gone);
+  if (lost == ranks.end()) return;
+  // The first failure is the cause; others that have failed since may only have noticed it.
+  const int first = first_failed();
+  const bool concerns_us = first != self && std::find(ranks.begin(), ranks.end(), first) != ranks.end();
+  if (!concerns_us)
+    throw Error(ErrorKind::lost, {.where = "rank " + std::to_string(*lost), .what = "it has failed or died"});
+  constexpr std::string_view kPrefix = "[tileway] ";
+  std::string text = first_text();
+  if (text.starts_with(kPrefix)) text.erase(0, kPrefix.size());
+  const std::string who = state(first) == State::failed ? "rank " + std::to_string(first) + " failed: " : "";
+  throw Error::quoted(ErrorKind::lost, std::string(kPrefix) + who + text);
 }
 
 }  // namespace tileway

@@ -56,6 +56,7 @@ TaskId TaskGraph::add_task(Engine engine, std::int32_t rank, std::int32_t origin
   task.reads = std::move(reads);
   task.writes = std::move(writes);
   plan.tasks.push_back(std::move(task));
+  moving.push_back(engine == Engine::copy);
   engines.push_back(plan.topology.copy == 0 ? Engine::compute : engine);
   return id;
 }

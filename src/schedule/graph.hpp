@@ -49,6 +49,7 @@ class TaskGraph {
 
   Plan plan;
   std::vector<Engine> engines;  // by task
+  std::vector<bool> moving;     // by task: moves data of a collective, to a peer or to where this rank wants it
   std::vector<Join> joins;
 
  private:

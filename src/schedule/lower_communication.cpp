@@ -70,8 +70,11 @@ void Lowering::lower_movement(int index, std::int32_t origin, const Tiling& whol
     const Box to_box = localised(box, op.type, receiver);
     Held& held_from = held_[source][sender];
     Held& held_to = held_[index][receiver];
-    const TaskId task = graph_.add_task(Engine::copy, held_from.rank, origin, copy, {reading(held_from, from_box)},
+    // What stays at home does not queue behind what is sent.
+    const Engine engine = held_from.rank == held_to.rank ? Engine::compute : Engine::copy;
+    const TaskId task = graph_.add_task(engine, held_from.rank, origin, copy, {reading(held_from, from_box)},
                                         {writing(held_to.buffer, to_box)});
+    graph_.moving[task] = true;
     graph_.depend(task, held_from, from_box, fine(source, index));
     held_to.tiling.overlapping(to_box, [&](std::size_t cell) { held_to.writers[cell].push_back(task); });
   };

@@ -31,6 +31,28 @@ bool keeps_whole(const Op& op, const Program& program, int member, std::size_t d
   }
 }
 
+// The dimension of the result along which operand k, sharded before it was gathered, is read element for element; -1
+// where there is none.
+int result_dim(const Op& op, std::size_t k, const TensorType& source) {
+  const int dims = static_cast<int>(source.shape.size());
+  const int dim = source.placement.dim;
+  const int aligned = dim + static_cast<int>(op.type.shape.size()) - dims;
+  switch (op.kind) {
+    case OpKind::matmul:
+      return dim == (k == 0 ? dims - 1 : dims - 2) ? -1 : aligned;
+    case OpKind::pointwise:
+      return source.shape[dim] == 1 ? -1 : aligned;
+    case OpKind::cast:
+      return aligned;
+    case OpKind::softmax:
+    case OpKind::layer_norm:
+    case OpKind::rms_norm:
+      return k == 0 ? aligned : -1;
+    default:
+      return -1;
+  }
+}
+
 }  // namespace
 
 Tiling Lowering::compute_tiling(int index, int member) const {
@@ -48,6 +70,15 @@ Tiling Lowering::compute_tiling(int index, int member) const {
     for (int m = 0; m < members_of(consumer.type); ++m) {
       fixed[consumer.type.placement.dim].push_back(consumer.type.shard_start(m));
     }
+  }
+  // Nor one that reads a gathered operand two sources.
+  for (std::size_t k = 0; k < op.operands.size(); ++k) {
+    const Op& producer = op_at(op.operands[k]);
+    if (producer.kind != OpKind::all_gather || !fine(op.operands[k], index)) continue;
+    const TensorType& source = op_at(producer.operands[0]).type;
+    const int dim = result_dim(op, k, source);
+    if (dim < 0 || op.type.placement.is_shard(dim)) continue;
+    for (int m = 0; m < members_of(source); ++m) fixed[dim].push_back(source.shard_start(m));
   }
   Tiling tiling;
   for (std::size_t d = 0; d < local.size(); ++d) {

@@ -1,6 +1,7 @@
 #include "schedule/order.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <queue>
 #include <tuple>
@@ -16,6 +17,7 @@ constexpr int kEngines = 2;
 struct Urgency {
   std::int32_t transfers = 0;  // on the longest path of tasks behind this one, itself included
   std::int32_t distance = std::numeric_limits<std::int32_t>::max();  // to the nearest peer whose data this task feeds
+  std::int32_t arrival = 0;                                          // from the farthest peer whose data it reads
 };
 
 bool sends(const Plan& plan, const Task& task) {
@@ -61,12 +63,23 @@ std::vector<Urgency> urgencies(const TaskGraph& graph, const Links& links) {
       own.transfers = std::max(own.transfers, of_join[j].transfers);
       if (join.rank == task.rank) own.distance = std::min(own.distance, of_join[j].distance);
     }
-    // Takes no time and lets peers begin to write here.
-    if (plan.bodies[task.body].kind == Body::Kind::none) own.transfers = std::numeric_limits<std::int32_t>::max();
+    // The task that lets peers begin to write here takes no time and waits for nothing.
+    if (plan.bodies[task.body].kind == Body::Kind::none && links.waiting[id] == 0)
+      own.transfers = std::numeric_limits<std::int32_t>::max();
+    // A collective's copy at home is a transfer too: what the rank has itself should be there first.
+    if (graph.moving[id]) ++own.transfers;
     if (!sends(plan, task)) continue;
-    ++own.transfers;
     const std::int32_t to = plan.buffers[task.writes[0].buffer].rank;
     own.distance = (to - task.rank + plan.ranks()) % plan.ranks();
+  }
+  for (std::size_t id = 0; id < plan.tasks.size(); ++id) {
+    for (std::int32_t j : links.joins_of_producer[id]) {
+      const std::int32_t from = plan.tasks[id].rank;
+      const std::int32_t to = graph.joins[j].rank;
+      const std::int32_t arrival = from == to ? urgency[id].arrival : (to - from + plan.ranks()) % plan.ranks();
+      for (TaskId consumer : graph.joins[j].consumers)
+        urgency[consumer].arrival = std::max(urgency[consumer].arrival, arrival);
+    }
   }
   return urgency;
 }
@@ -74,7 +87,7 @@ std::vector<Urgency> urgencies(const TaskGraph& graph, const Links& links) {
 // One engine of one rank: its lanes, and the tasks that could start.
 struct Station {
   std::vector<std::int32_t> free_lanes;  // a stack; lanes that do least come out first at the start
-  std::priority_queue<std::pair<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>, TaskId>> ready;
+  std::priority_queue<std::pair<std::array<std::int32_t, 5>, TaskId>> ready;
 };
 
 struct Event {
@@ -129,7 +142,7 @@ std::vector<Lowered::Span> assign_lanes(TaskGraph& graph) {
   const auto make_ready = [&](TaskId id) {
     const Urgency& u = urgency[id];
     station_of(plan.tasks[id].rank, graph.engines[id])
-        .ready.push({{u.transfers, plan.tasks[id].origin, -u.distance, -id}, id});
+        .ready.push({{u.transfers, plan.tasks[id].origin, -u.distance, -u.arrival, -id}, id});
   };
 
   std::vector<Lowered::Span> spans(plan.tasks.size());

@@ -132,6 +132,12 @@ class HostExecutor::State {
             access.box.extent, strides};
   }
 
+  std::atomic<std::uint32_t>& runs_begun(int rank) const {
+    return reinterpret_cast<Signal*>(symmetric_.on(rank).data())->value;
+  }
+
+  std::set<std::int32_t> late_ranks(SignalId id) const;
+
   Signal* signal(SignalId id) const {
     return reinterpret_cast<Signal*>(symmetric_.on(plan_.signals[id].rank).data() + layout_.signal_offset[id]);
   }
@@ -205,6 +211,21 @@ void HostExecutor::State::serve(std::size_t lane) {
   }
 }
 
+// Whom a signal waits for: those of its notifiers that have not begun this run, or else all of them.
+std::set<std::int32_t> HostExecutor::State::late_ranks(SignalId id) const {
+  std::set<std::int32_t> notifiers;
+  for (const Task& task : plan_.tasks) {
+    for (const Notify& notify : task.notifies) {
+      if (notify.signal == id) notifiers.insert(task.rank);
+    }
+  }
+  std::set<std::int32_t> absent = notifiers;
+  std::erase_if(absent, [&](std::int32_t rank) {
+    return static_cast<std::int32_t>(runs_begun(rank).load() - runs_started_) >= 0;
+  });
+  return absent.empty() ? notifiers : absent;
+}
+
 void HostExecutor::State::wait_for(const Prepared& task, const Prepared::WaitFor& wait) {
   // Relative to the run: every run before this one has added `total`. Wraps around; see signal.hpp.
   const std::uint32_t target = (runs_started_ - 1) * wait.total + wait.value;
@@ -214,16 +235,11 @@ void HostExecutor::State::wait_for(const Prepared& task, const Prepared::WaitFor
     group_.check_members();
   };
   if (tileway::wait(*wait.signal, target, Clock::now() + group_.deadline(), check)) return;
-  std::set<std::int32_t> notifiers;
-  for (const Task& other : plan_.tasks) {
-    for (const Notify& notify : other.notifies) {
-      if (notify.signal == wait.id) notifiers.insert(other.rank);
-    }
-  }
+  const std::set<std::int32_t> late = late_ranks(wait.id);
   const std::uint32_t seen = wait.signal->value.load() - (runs_started_ - 1) * wait.total;
   throw Error(ErrorKind::lost, {.where = fmt::format("{}, {}", plan_.name, task_name(plan_, task.id)),
                                 .what = fmt::format("signal {} was not raised within {} ms by rank {}", wait.id,
-                                                    group_.deadline().count(), fmt::join(notifiers, " or ")),
+                                                    group_.deadline().count(), fmt::join(late, " or ")),
                                 .expected = std::to_string(wait.value),
                                 .got = std::to_string(seen)});
 }
@@ -254,6 +270,7 @@ void HostExecutor::State::run() {
     std::unique_lock lock(mutex_);
     lanes_running_ = lanes_.size();
     ++runs_started_;
+    runs_begun(group_.rank()) = runs_started_;
     changed_.notify_all();
     changed_.wait(lock, [&] { return lanes_running_ == 0; });
   }
