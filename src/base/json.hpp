@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tileway/error.hpp"
 #include "tileway/shape.hpp"
 
 namespace tileway::json {
@@ -29,6 +30,16 @@ class Reader {
   double number() const;
   bool boolean() const;
   std::string text() const;
+  // The text as one of a set of names; `parse` throws Error for any other.
+  template <typename Parse>
+  auto name(const Parse& parse) const {
+    const std::string value = text();
+    try {
+      return parse(value);
+    } catch (const Error& error) {
+      refuse("a known name (" + std::string(error.what()).substr(10) + ")");
+    }
+  }
   Dims dims() const;
   std::vector<std::int64_t> integers() const;
   // Throws unless every key is among the allowed ones, so that a misspelt field is not ignored.

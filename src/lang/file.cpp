@@ -21,7 +21,7 @@ Value placement_to_json(const Placement& placement) {
 Placement placement_from_json(const Reader& reader) {
   if (reader.has("partial")) {
     reader.only({"partial"});
-    return Partial(parse_reduce_op(reader.at("partial").text()));
+    return Partial(reader.at("partial").name(parse_reduce_op));
   }
   if (reader.has("shard")) {
     reader.only({"shard", "sizes"});
@@ -104,21 +104,21 @@ Op op_from_json(const Reader& reader) {
   constexpr std::int64_t kLimit = std::int64_t{1} << 40;
   reader.only({"op", "operands", "name", "dtype", "shape", "placement", "group", "value", "function", "epsilon",
                "reduce", "dim", "keep_dim", "start", "extent"});
-  Op op{.kind = parse_op_kind(reader.at("op").text())};
+  Op op{.kind = reader.at("op").name(parse_op_kind)};
   op.where = reader.path();
   if (reader.has("operands")) {
     for (const Reader& item : reader.at("operands").items())
       op.operands.push_back(static_cast<int>(item.integer(0, kMaxOps)));
   }
   if (reader.has("name")) op.name = reader.at("name").text();
-  if (reader.has("dtype")) op.dtype = parse_dtype(reader.at("dtype").text());
+  if (reader.has("dtype")) op.dtype = reader.at("dtype").name(parse_dtype);
   if (reader.has("shape")) op.shape = reader.at("shape").dims();
   if (reader.has("placement")) op.placement = placement_from_json(reader.at("placement"));
   if (reader.has("group")) op.group = static_cast<int>(reader.at("group").integer(0, kMaxOps));
   if (reader.has("value")) op.value = reader.at("value").number();
   if (reader.has("epsilon")) op.value = reader.at("epsilon").number();
-  if (reader.has("function")) op.function = parse_function(reader.at("function").text());
-  if (reader.has("reduce")) op.reduce = parse_reduce_op(reader.at("reduce").text());
+  if (reader.has("function")) op.function = reader.at("function").name(parse_function);
+  if (reader.has("reduce")) op.reduce = reader.at("reduce").name(parse_reduce_op);
   if (reader.has("dim")) op.dim = static_cast<int>(reader.at("dim").integer(0, kMaxOps));
   if (reader.has("keep_dim")) op.keep_dim = reader.at("keep_dim").boolean();
   if (reader.has("start")) op.start = reader.at("start").integer(0, kLimit);

@@ -68,7 +68,7 @@ Access access_from_json(const Reader& reader) {
   access.box = {reader.at("start").dims(), reader.at("extent").dims()};
   access.mode = parse_in<Access::Mode>(kModes, reader.at("mode"));
   access.stage = parse_in<Stage>(kStages, reader.at("stage"));
-  if (reader.has("op")) access.op = parse_reduce_op(reader.at("op").text());
+  if (reader.has("op")) access.op = reader.at("op").name(parse_reduce_op);
   if (reader.has("modulus")) access.modulus = static_cast<std::int32_t>(reader.at("modulus").integer(1, kMany));
   if (reader.has("partition")) access.partition = index_from(reader.at("partition"));
   if (reader.has("slice")) access.slice = index_from(reader.at("slice"));
@@ -144,9 +144,9 @@ Body body_from_json(const Reader& reader) {
   reader.only({"kind", "function", "op", "value", "dim", "dims", "first", "rows", "from", "to"});
   constexpr std::int64_t kRows = std::int64_t{1} << 40;
   Body body;
-  body.kind = parse_body_kind(reader.at("kind").text());
-  if (reader.has("function")) body.function = parse_function(reader.at("function").text());
-  if (reader.has("op")) body.op = parse_reduce_op(reader.at("op").text());
+  body.kind = reader.at("kind").name(parse_body_kind);
+  if (reader.has("function")) body.function = reader.at("function").name(parse_function);
+  if (reader.has("op")) body.op = reader.at("op").name(parse_reduce_op);
   if (reader.has("value")) body.value = reader.at("value").number();
   if (reader.has("dim")) body.dim = index_from(reader.at("dim"));
   if (reader.has("dims")) body.dims = reader.at("dims").dims();
@@ -177,7 +177,7 @@ Buffer buffer_from_json(const Reader& reader) {
   buffer.name = bounded_text(reader.at("name"));
   buffer.rank = index_from(reader.at("rank"));
   buffer.role = parse_in<Buffer::Role>(kRoles, reader.at("role"));
-  buffer.dtype = parse_dtype(reader.at("dtype").text());
+  buffer.dtype = reader.at("dtype").name(parse_dtype);
   buffer.shape = reader.at("shape").dims();
   if (reader.has("symmetric")) buffer.symmetric = reader.at("symmetric").boolean();
   if (reader.has("value")) buffer.value = reader.at("value").number();

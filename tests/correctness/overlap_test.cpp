@@ -158,8 +158,10 @@ double share_sent_early(const Plan& plan, const std::vector<std::vector<TraceEve
 TEST(Overlap, OnASlowLinkFourFifthsOfTheBytesLeaveBeforeTheLastTileIsDone) {
   for (const char* name : {"gemm_reduce_scatter", "gemm_all_reduce", "gemm_all_to_all"}) {
     const Operator& op = find_operator(name);
-    const Program program = make_program(op, 2, DType::f32, std::vector<std::int64_t>{768, 512, 2048});
-    const Plan plan = lower(program, Schedule::overlapped(program), testing::small_topology(2, 1, 1)).plan;
+    Program program = make_program(op, 2, DType::f32, std::vector<std::int64_t>{768, 512, 2048});
+    Schedule schedule = Schedule::overlapped(program);
+    schedule.tile(Tensor(&program, 2), {48, 0}).tile(Tensor(&program, 3), {48, 0});
+    const Plan plan = lower(program, schedule, testing::small_topology(2, 1, 1)).plan;
     const Bindings inputs = random_inputs(program, 1, Fill::integers);
     // So slow that the bytes of a rank take about half as long as its tiles (measured with the link at full speed).
     const auto fast = testing::run_threads(program, plan, {inputs, inputs}, {.trace = true});

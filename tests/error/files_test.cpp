@@ -1,0 +1,262 @@
+// Program, plan and weights files that are corrupt, truncated or hostile: a clear error, no crash, no giant allocation.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <random>
+#include <string>
+
+#include "tileway/error.hpp"
+#include "tileway/ops.hpp"
+#include "tileway/safetensors.hpp"
+#include "tileway/schedule.hpp"
+
+namespace tileway {
+namespace {
+
+void expect_refused(const std::function<void()>& body, const std::string& part) {
+  try {
+    body();
+    ADD_FAILURE() << "accepted; expected: " << part;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid) << error.what();
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  if (at == std::string::npos) throw std::logic_error("the test is out of date: no '" + from + "'");
+  return text.replace(at, from.size(), to);
+}
+
+Program small_program() {
+  return make_program(find_operator("gemm_all_reduce"), 2, DType::f32, std::vector<std::int64_t>{8, 8, 8});
+}
+
+TEST(ProgramFiles, ThatAreWrongAreRefusedByEntry) {
+  const std::string good = small_program().to_json();
+  const auto load = [](std::string text) { return [text] { Program::from_json(text); }; };
+  EXPECT_EQ(Program::from_json(good).to_json(), good);
+  expect_refused(load(""), "program: not valid JSON");
+  expect_refused(load("[]"), "program: not what belongs there; expected an object");
+  expect_refused(load(good.substr(0, good.size() / 2)), "not valid JSON");
+  expect_refused(load(std::string(100000, '[')), "nested too deeply");
+  expect_refused(load(R"({"name": 1, "name": 2})"), "key 'name' comes twice");
+  expect_refused(load(replaced(good, "\"tileway_program\": 1", "\"tileway_program\": 2")), "program.tileway_program");
+  expect_refused(load(replaced(good, "\"world\": 2", "\"world\": 2000000000")), "program.world");
+  expect_refused(load(replaced(good, "\"world\": 2", "\"world\": -2")), "program.world");
+  expect_refused(load(replaced(good, "\"world\": 2", "\"world\": 2, \"colour\": 1")), "unknown field 'colour'");
+  expect_refused(load(replaced(good, "\"matmul\"", "\"matmult\"")), "program.ops[2].op: not what belongs there");
+  expect_refused(load(replaced(good, "[0,1]", "[0,7]")), "an operand that does not exist");
+  expect_refused(load(replaced(good, "[0,1]", "[0,-1]")), "program.ops[2].operands[1]");
+  expect_refused(load(replaced(good, "[0,1]", "[0,1.5]")), "program.ops[2].operands[1]");
+  expect_refused(load(replaced(good, "[0,1]", "[0]")), "at program.ops[2]: wrong number of operands");
+  expect_refused(load(replaced(good, "\"shape\":[8,8]", "\"shape\":[8,7]")), "program.ops[0]");
+  expect_refused(load(replaced(replaced(good, "\"shape\":[8,8]", "\"shape\":[8,1099511627776]"), "[4,4]",
+                               "[549755813888,549755813888]")),
+                 "too large");
+  expect_refused(load(replaced(good, "\"shape\":[8,8]", "\"shape\":[8,99999999999999999999]")),
+                 "program.ops[0].shape[1]");
+  expect_refused(load(replaced(good, "\"shape\":[8,8]", "\"shape\":[1,1,1,1,1,1,1]")), "at most 6 dimensions");
+  expect_refused(load(replaced(good, "\"sizes\":[4,4]", "\"sizes\":[4,5]")),
+                 "the shard sizes do not cut the dimension");
+  expect_refused(load(replaced(good, "\"f32\"", "\"f33\"")), "program.ops[0].dtype");
+  expect_refused(load(replaced(good, "\"op\":3", "\"op\":4")), "program.outputs[0].op");
+}
+
+Plan small_plan() {
+  const Program program = small_program();
+  return lower(program, Schedule::overlapped(program), Topology::parse("ranks=2,lanes=1,copy=1")).plan;
+}
+
+TEST(PlanFiles, RoundTrip) {
+  const Plan plan = small_plan();
+  const std::string text = to_json(plan);
+  const Plan loaded = plan_from_json(text);
+  EXPECT_EQ(to_json(loaded), text);
+  EXPECT_EQ(fingerprint(loaded), fingerprint(plan));
+  EXPECT_EQ(to_text(loaded, true), to_text(plan, true));
+}
+
+TEST(PlanFiles, ThatAreWrongAreRefusedByTask) {
+  const std::string good = to_json(small_plan());
+  const auto load = [](std::string text) { return [text] { plan_from_json(text); }; };
+  expect_refused(load(good.substr(0, good.size() - 20)), "not valid JSON");
+  expect_refused(load(replaced(good, "\"total\":", "\"total\":1")),
+                 "the total is not what its notifications add up to");
+  expect_refused(load(replaced(good, "\"engine\":\"compute\"", "\"engine\":\"magic\"")), "one of compute, copy");
+  expect_refused(load(replaced(good, "\"tasks\":[0", "\"tasks\":[1")), "does not say that it is number 0 here");
+  expect_refused(load(replaced(good, "\"tasks\":[0", "\"tasks\":[99999")), "no such task");
+  expect_refused(load(replaced(good, "\"symmetric\":true", "\"symmetric\":false")), "is not symmetric");
+  expect_refused(load(replaced(good, "\"kind\":\"matmul\"", "\"kind\":\"copy\"")),
+                 "the arguments do not fit the body copy");
+  expect_refused(load(replaced(good, "ranks=2", "ranks=1")), "no such rank");
+  expect_refused(load(replaced(good, "ranks=2", "ranks=x")), "cannot read");
+}
+
+// Changes of the structure itself, each seen by its own rule.
+TEST(PlanStructure, EveryRuleRefuses) {
+  const Plan good = small_plan();
+  const auto changed = [&](const std::function<void(Plan&)>& change) {
+    return [=] {
+      Plan plan = good;
+      change(plan);
+      check_structure(plan);
+    };
+  };
+  const auto first = [](const Plan& plan, Body::Kind kind) {
+    for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
+      if (plan.bodies[plan.tasks[t].body].kind == kind) return t;
+    }
+    throw std::logic_error("no such task");
+  };
+  const std::size_t matmul = first(good, Body::Kind::matmul);
+  const std::size_t reduce = first(good, Body::Kind::reduce_ranks);
+  check_structure(good);
+  expect_refused(changed([&](Plan& p) { p.tasks[matmul].writes[0].box.start[0] = 1000; }), "a box outside buffer");
+  expect_refused(changed([&](Plan& p) { p.tasks[matmul].writes[0].buffer = -1; }), "no such buffer");
+  expect_refused(changed([&](Plan& p) { p.tasks[matmul].reads[0].mode = Access::Mode::write; }),
+                 "mode does not fit its list");
+  expect_refused(changed([&](Plan& p) { p.tasks[reduce].waits[0].value += 1; }), "waits for more than signal");
+  expect_refused(changed([&](Plan& p) { p.tasks[reduce].waits[0].signal = 12345; }), "no such signal");
+  expect_refused(changed([&](Plan& p) { p.signals[p.tasks[reduce].waits[0].signal].rank = 1 - p.tasks[reduce].rank; }),
+                 "of rank");
+  expect_refused(changed([&](Plan& p) { p.tasks[matmul].notifies.pop_back(); }),
+                 "the total is not what its notifications add up to");
+  expect_refused(changed([&](Plan& p) { std::swap(p.lanes[0].tasks[0], p.lanes[0].tasks[1]); }),
+                 "does not say that it is number 0");
+  expect_refused(changed([&](Plan& p) { p.lanes[0].tasks.pop_back(); }), "not in exactly one lane");
+  expect_refused(changed([&](Plan& p) { p.tasks[matmul].body = 77; }), "no such body");
+  expect_refused(changed([&](Plan& p) { p.outputs[0].rank = 1; }), "its buffer lies on another rank");
+  expect_refused(changed([&](Plan& p) { p.buffers[p.tasks[matmul].writes[0].buffer].dtype = DType::bf16; }),
+                 "do not fit the body");
+  expect_refused(changed([&](Plan& p) {  // an output tile is written by nobody, another one twice
+                   const BufferId output = p.outputs[0].buffer;
+                   std::vector<Access*> writes;
+                   for (Task& task : p.tasks) {
+                     for (Access& write : task.writes) {
+                       if (write.buffer == output) writes.push_back(&write);
+                     }
+                   }
+                   writes[0]->box = writes[1]->box;
+                 }),
+                 "is written twice at");
+}
+
+// Whatever is done to a file's bytes, loading it either works or throws an Error.
+void fuzz(const std::string& good, int rounds, const std::function<void(const std::string&)>& load) {
+  std::mt19937 random(1);
+  int refused = 0;
+  for (int round = 0; round < rounds; ++round) {
+    std::string text = good;
+    for (int edit = 0; edit <= round % 4; ++edit) {
+      const std::size_t at = random() % text.size();
+      switch (random() % 4) {
+        case 0:
+          text[at] = static_cast<char>(random());
+          break;
+        case 1:
+          text.erase(at, 1 + random() % 20);
+          break;
+        case 2:
+          text.insert(at, std::string(1 + random() % 5, "0123456789-[]{},\"e"[random() % 18]));
+          break;
+        default:
+          text.resize(at + 1);
+      }
+      if (text.empty()) break;
+    }
+    try {
+      load(text);
+    } catch (const Error& error) {
+      ASSERT_EQ(error.kind(), ErrorKind::invalid) << error.what();
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, rounds / 2);
+}
+
+TEST(ProgramFiles, AnyBytesLoadOrAreRefused) {
+  fuzz(small_program().to_json(), 5000, [](const std::string& text) { Program::from_json(text); });
+}
+
+TEST(PlanFiles, AnyBytesLoadOrAreRefused) {
+  fuzz(to_json(small_plan()), 1500, [](const std::string& text) { plan_from_json(text); });
+}
+
+class WeightsFiles : public ::testing::Test {
+ protected:
+  static std::string with_header(const std::string& header, const std::string& data) {
+    const std::uint64_t length = header.size();
+    return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + header + data;
+  }
+  std::string written(const std::string& bytes) const {
+    const std::string path = ::testing::TempDir() + "weights.safetensors";
+    std::ofstream(path, std::ios::binary) << bytes;
+    return path;
+  }
+  void expect_bad(const std::string& bytes, const std::string& part) const {
+    const std::string path = written(bytes);
+    expect_refused([&] { SafeTensors::open(path); }, part);
+  }
+};
+
+TEST_F(WeightsFiles, AreReadWithNamesShapesAndValues) {
+  const float values[] = {1, 2, 3, 4, 5, 6};
+  const std::string data(reinterpret_cast<const char*>(values), sizeof(values));
+  const std::string path = written(with_header(
+      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},"b":{"dtype":"F32","shape":[2],"data_offsets":[16,24]},"e":{"dtype":"BF16","shape":[0,3],"data_offsets":[24,24]},"q":{"dtype":"U8","shape":[0],"data_offsets":[24,24]}})",
+      data));
+  const SafeTensors tensors = SafeTensors::open(path);
+  EXPECT_EQ(tensors.names(), (std::vector<std::string>{"a", "b", "e", "q"}));
+  EXPECT_EQ(tensors.load("a"), Array::from(DType::f32, {2, 2}, {1, 2, 3, 4}));
+  EXPECT_EQ(tensors.load("b"), Array::from(DType::f32, {2}, {5, 6}));
+  EXPECT_EQ(tensors.load("e").shape(), (Shape{0, 3}));
+  expect_refused([&] { tensors.load("c"); }, "there is no tensor 'c'");
+  expect_refused([&] { tensors.load("q"); }, "a dtype that cannot be loaded");
+}
+
+TEST_F(WeightsFiles, ThatAreWrongAreRefusedByTensor) {
+  expect_refused([] { SafeTensors::open("/nonexistent/weights"); }, "not a file");
+  expect_refused([] { SafeTensors::open(::testing::TempDir()); }, "not a file");
+  expect_bad("", "too short");
+  expect_bad("1234567", "too short");
+  expect_bad(std::string(8, '\xff') + "{}", "the header does not fit the file");
+  expect_bad(with_header("{", ""), "not valid JSON");
+  expect_bad(with_header("[1]", ""), "an object of tensors");
+  expect_bad(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "1234"), "data_offsets[1]");
+  expect_bad(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[4,0]}})", "12345678"), "data_offsets[1]");
+  expect_bad(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[-8,0]}})", "12345678"), "data_offsets[0]");
+  expect_bad(with_header(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "12345678"),
+             "the offsets do not fit the shape; expected 12 bytes, got 8");
+  expect_bad(
+      with_header(R"({"a":{"dtype":"F32","shape":[1099511627776,1099511627776],"data_offsets":[0,8]}})", "12345678"),
+      "too large");
+  expect_bad(with_header(R"({"a":{"dtype":"F99","shape":[2],"data_offsets":[0,8]}})", "12345678"),
+             "an unknown dtype; got F99");
+  expect_bad(with_header(R"({"a":{"shape":[2],"data_offsets":[0,8]}})", "12345678"), "an object with 'dtype'");
+  expect_bad(
+      with_header(
+          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+          "12345678"),
+      "overlap");
+  expect_bad(with_header(R"({"a":{"dtype":"F32","shape":[1,1,1,1,1,1,1],"data_offsets":[0,4]}})", "1234"),
+             "at most 6 dimensions");
+  expect_bad(with_header("{\"a\":" + std::string(1000, '['), ""), "nested too deeply");
+}
+
+TEST_F(WeightsFiles, AnyBytesLoadOrAreRefused) {
+  const std::string good = with_header(
+      R"({"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},"b":{"dtype":"I64","shape":[1],"data_offsets":[16,24]}})",
+      std::string(24, 'x'));
+  fuzz(good, 3000, [&](const std::string& bytes) {
+    const SafeTensors tensors = SafeTensors::open(written(bytes));
+    for (const std::string& name : tensors.names()) tensors.load(name);
+  });
+}
+
+}  // namespace
+}  // namespace tileway
