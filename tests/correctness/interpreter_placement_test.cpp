@@ -29,11 +29,11 @@ TEST(InterpreterPlacement, AReplicatedOperandIsCutToUnevenAndEmptyParts) {
 TEST(InterpreterPlacement, AnOperandThatBroadcastsAlongTheShardedDimensionIsNotCut) {
   Program p("column", 2);
   const Tensor x = p.input("x", DType::f32, {3, 2}, Shard(0, {1, 2}));
-  const Tensor row = p.input("row", DType::f32, {2}, Replicate());
+  const Tensor row = p.input("row", DType::f32, {1, 2}, Replicate());
   const Tensor column = p.input("column", DType::f32, {3, 1}, Replicate());
   p.output("y", pointwise(Function::where, {x, row, column}));
   const Bindings inputs{{"x", {f32({1, 2}, {1, 0}), f32({2, 2}, {0, 1, 0, 0})}},
-                        {"row", on_each(2, f32({2}, {1, 2}))},
+                        {"row", on_each(2, f32({1, 2}, {1, 2}))},
                         {"column", on_each(2, f32({3, 1}, {10, 20, 30}))}};
   EXPECT_EQ(run(p, inputs), (PerRank{{1, 10}, {20, 2, 30, 30}}));
 }
