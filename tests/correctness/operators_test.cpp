@@ -1,11 +1,11 @@
-// Every ready-made operator, unfused and overlapped, gives the interpreter's bits.
+// Every ready-made operator, unfused and overlapped, gives the interpreter's values.
 #include "support/run.hpp"
 #include "tileway/ops.hpp"
 
 namespace tileway {
 namespace {
 
-TEST(Operators, OnIntegersEveryScheduleGivesTheInterpretersBits) {
+TEST(Operators, OnIntegersEveryScheduleGivesTheInterpretersValues) {
   for (const Operator& op : operators()) {
     for (int ranks : {1, 2, 3, 5, 8}) {
       std::vector<std::int64_t> size;

@@ -14,20 +14,21 @@
 
 namespace tileway::testing {
 
-// What every rank had after `runs` runs with ranks as threads: outputs by name and rank, and the inputs as they are
-// then.
+// What every rank had after the last of several runs, one for each set of inputs, with ranks as threads: outputs by
+// name and rank, and the inputs as they are then.
 struct Outcome {
   Bindings outputs;
   Bindings inputs;
   std::vector<std::vector<TraceEvent>> traces;  // by rank, of the last run
 };
-Outcome run_threads(const Program& program, const Plan& plan, const Bindings& inputs, int runs = 1,
+Outcome run_threads(const Program& program, const Plan& plan, const std::vector<Bindings>& inputs,
                     HostExecutor::Options options = {});
 
-// The bits are the same on every rank, for every name.
+// Every element is the same on every rank, for every name.
 void expect_same(const Bindings& expected, const Bindings& got, const std::string& context);
 
-// Runs `schedule` of the program on integers and expects the interpreter's bits.
+// Runs `schedule` of the program on integers, after a run on other integers whose results would show if they were left,
+// and expects the interpreter's values.
 void expect_exact(const Program& program, const Schedule& schedule, const Topology& topology, std::uint64_t seed);
 
 // A topology with few lanes, whatever the machine.
