@@ -4,6 +4,7 @@
 #include <Eigen/Core>
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -38,7 +39,8 @@ template <typename T>
 using Wide = std::conditional_t<std::is_same_v<T, double> || std::is_integral_v<T>, T, float>;
 
 // From a double to an element, rounded once to nearest even. Through float a double would round twice; that shows only
-// for doubles that no float holds, so such values go to odd first.
+// for doubles that no float holds, so such values go to odd first. Integers are cut towards zero and stop at their
+// bounds; NaN becomes 0.
 template <typename T>
 T to_element(double value) {
   if constexpr (std::is_same_v<T, Eigen::bfloat16> || std::is_same_v<T, Eigen::half>) {
@@ -52,6 +54,13 @@ T to_element(double value) {
       narrowed = std::bit_cast<float>(bits);
     }
     return T(narrowed);
+  } else if constexpr (std::is_integral_v<T>) {
+    using Limits = std::numeric_limits<T>;
+    constexpr double kLowest = static_cast<double>(Limits::lowest());
+    if (value != value) return 0;
+    if (value <= kLowest) return Limits::lowest();
+    if (value >= -kLowest) return Limits::max();  // -kLowest is one more than the highest, which i64 has no double for
+    return static_cast<T>(value);
   } else {
     return static_cast<T>(value);
   }

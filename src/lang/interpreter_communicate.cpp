@@ -59,22 +59,25 @@ Value combined(ReduceOp op, const std::vector<Value>& partials) {
 std::vector<Value> all_to_all_v(const Op& op, const std::vector<Value>& x, const std::vector<Value>& splits) {
   const std::size_t n = x.size();
   const auto rows = [&](std::size_t from, std::size_t to) { return splits[from].data[to]; };
-  const auto require = [&](bool fits, const std::string& what) {
-    TW_REQUIRE(fits, ErrorKind::invalid, .where = "all_to_all_v at " + op.where, .what = what);
+  const auto require = [&](bool fits, std::size_t member, const char* what, const std::string& bound, double got) {
+    TW_REQUIRE(fits, ErrorKind::invalid, .where = "all_to_all_v at " + op.where,
+               .what = "member " + std::to_string(member) + what, .expected = bound,
+               .got = std::to_string(static_cast<std::int64_t>(got)));
   };
   std::vector<Value> results;
   for (std::size_t m = 0; m < n; ++m) {
     double sent = 0;
     double received = 0;
     for (std::size_t other = 0; other < n; ++other) {
-      require(rows(m, other) >= 0, "a negative split");
+      require(rows(m, other) >= 0, m, " has a negative split", "at least 0", rows(m, other));
       sent += rows(m, other);
       received += rows(other, m);
     }
-    require(sent <= static_cast<double>(x[m].shape[0]),
-            "member " + std::to_string(m) + " sends more rows than there are");
-    require(received <= static_cast<double>(op.extent),
-            "member " + std::to_string(m) + " receives more rows than there is room for");
+    const std::int64_t held = x[m].shape[0];
+    require(sent <= static_cast<double>(held), m, " sends more rows than it holds", "at most " + std::to_string(held),
+            sent);
+    require(received <= static_cast<double>(op.extent), m, " receives more rows than it has room for",
+            "at most " + std::to_string(op.extent), received);
     results.push_back(zeros(op.type.local_shape(static_cast<int>(m))));
   }
   for (std::size_t to = 0; to < n; ++to) {

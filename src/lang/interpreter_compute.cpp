@@ -81,6 +81,19 @@ Value pointwise(const Op& op, const Shape& shape, const std::vector<Value>& oper
   return result;
 }
 
+// Towards zero from floats to integers; what then lies outside their bounds stops at them when it is rounded. Between
+// integers the low bits stay.
+Value cast(const Op& op, DType from, const Value& x) {
+  Value result = x;
+  for (double& value : result.data) {
+    if (is_floating(from) && !is_floating(op.dtype)) value = std::trunc(value);
+    if (from == DType::i64 && op.dtype == DType::i32) {
+      value = static_cast<std::int32_t>(static_cast<std::int64_t>(value));
+    }
+  }
+  return result;
+}
+
 template <typename A>
 Value matmul(const Shape& shape, const Value& a, const Value& b) {
   Value result = zeros(shape);
@@ -184,7 +197,7 @@ Value transpose(const Op& op, const Shape& shape, const Value& x) {
 std::int64_t held_row(const Op& op, const TensorType& table, int member, double index) {
   const std::size_t dim = table.shape.size() - 2;
   TW_REQUIRE(index >= 0 && index < static_cast<double>(table.shape[dim]), ErrorKind::invalid,
-             .where = std::string(name_of(op.kind)), .what = "an index outside the table",
+             .where = std::string(name_of(op.kind)) + " at " + op.where, .what = "an index outside the table",
              .expected = "0 <= index < " + std::to_string(table.shape[dim]),
              .got = std::to_string(static_cast<std::int64_t>(index)));
   const bool cut = table.placement.is_shard(static_cast<int>(dim));
@@ -236,12 +249,7 @@ Value compute_in(const Program& program, const Op& op, int member, const std::ve
     case OpKind::pointwise:
       return pointwise<A>(op, shape, operands);
     case OpKind::cast:
-      if (!is_floating(op.dtype) && is_floating(first.dtype)) {
-        Value whole = operands[0];
-        for (double& value : whole.data) value = std::trunc(value);
-        return whole;
-      }
-      return operands[0];
+      return cast(op, first.dtype, operands[0]);
     case OpKind::matmul:
       return matmul<A>(shape, operands[0], operands[1]);
     case OpKind::softmax:
