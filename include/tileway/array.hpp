@@ -11,7 +11,7 @@ namespace tileway {
 
 class Array {
  public:
-  Array() = default;
+  Array() = default;                // no elements: what a rank outside a tensor's group holds
   Array(DType dtype, Shape shape);  // zeros
   // Rounds each value to the dtype (to nearest even). Throws Error (invalid) unless there are volume(shape) values.
   static Array from(DType dtype, Shape shape, const std::vector<double>& values);
@@ -34,7 +34,7 @@ class Array {
 
  private:
   DType dtype_ = DType::f32;
-  Shape shape_;
+  Shape shape_{0};
   std::vector<std::byte> data_;
 };
 

@@ -50,6 +50,9 @@ TensorType infer_embedding_bag(const Inference& in) {
   if (in.op.reduce != ReduceOp::sum && in.op.reduce != ReduceOp::mean) {
     in.refuse("a bag is summed or averaged", "sum or mean", std::string(name_of(in.op.reduce)));
   }
+  if (in.op.reduce == ReduceOp::mean && !is_floating(table.dtype)) {
+    in.refuse("the mean of integers is not an integer", "f32, bf16 or f16", {}, "cast first");
+  }
   Shape shape = indices.shape;
   shape.back() = table.shape.back();
   TensorType type{table.dtype, shape, table.group, Replicate()};

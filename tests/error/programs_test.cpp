@@ -180,6 +180,12 @@ const Case kCases[] = {
        embedding_bag(in(p, "t", {4, 4}, Replicate()), in(p, "i", {2, 2}, Replicate(), DType::i32), ReduceOp::max);
      },
      {"sum or mean"}},
+    {"a mean bag of integers",
+     [](Program& p) {
+       embedding_bag(in(p, "t", {4, 4}, Replicate(), DType::i32), in(p, "i", {2, 2}, Replicate(), DType::i32),
+                     ReduceOp::mean);
+     },
+     {"the mean of integers"}},
     {"update of what is no input",
      [](Program& p) {
        const Tensor x = in(p, "x", {4}, Replicate());
