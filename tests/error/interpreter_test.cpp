@@ -32,7 +32,7 @@ TEST(InterpreterRefuses, AnInputOfAnotherDtype) {
 TEST(InterpreterRefuses, AnInputOfAnotherLocalShape) {
   expect_refused_run(scale(), {{"x", {f32({3}, {1, 2, 3}), f32({1}, {3})}}},
                      {"input 'x'", "rank 0", "f32[2]", "f32[3]"});
-  expect_refused_run(scale(), {{"x", {f32({2}, {1, 2}), Array()}}}, {"input 'x'", "rank 1", "f32[1]", "f32[]"});
+  expect_refused_run(scale(), {{"x", {f32({2}, {1, 2}), Array()}}}, {"input 'x'", "rank 1", "f32[1]", "f32[0]"});
 }
 
 TEST(InterpreterRefuses, F64UnlessItIsExactAndTheInputFloating) {
