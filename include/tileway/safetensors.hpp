@@ -1,39 +1,40 @@
-// Reads weights in the safetensors format: a JSON header of names, dtypes, shapes and offsets, then the bytes.
+// Reads weights from a file in the safetensors format: an 8-byte little-endian length, a JSON header of that length,
+// and the tensors' bytes. The format: https://github.com/huggingface/safetensors#format
 #pragma once
 
-#include <cstdint>
-#include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tileway/array.hpp"
 
 namespace tileway {
 
+// An open file. Copies share it; const members may be called from several threads at once.
+//
+// Any file may be given: one that breaks the format, however it does, is an Error (invalid) that names the file and
+// the tensor. Opening reads the header only, and needs memory in proportion to the header's real size.
 class SafeTensors {
  public:
-  // Reads the header and checks all of it: Error (invalid), naming the file and the tensor, for a file that is
-  // truncated, or whose offsets leave the file, overlap or do not fit their shapes. No allocation is larger than the
-  // file.
+  // Checks the whole header: every tensor has a known dtype, at most kMaxDims extents and exactly the bytes that they
+  // need, and together the tensors cover the file with neither gaps nor overlaps.
   static SafeTensors open(const std::string& path);
 
+  // Sorted.
   std::vector<std::string> names() const;
-  bool contains(const std::string& name) const { return entries_.contains(name); }
-  // Throws Error (invalid) for an unknown name, or a dtype that Tileway has no name for (F8_E4M3, BOOL, ...).
+  bool contains(const std::string& name) const;
+  // The members below throw Error (invalid) for a name that is not in the file; dtype and load also for a tensor whose
+  // dtype tileway does not have. F32, BF16, F16, I32 and I64 it has; F64, F8_E4M3, U8, BOOL and the rest it has not.
+  Shape shape(const std::string& name) const;
+  DType dtype(const std::string& name) const;
+  // The bytes are read at this call.
   Array load(const std::string& name) const;
-  Shape shape(const std::string& name) const { return entry(name).shape; }
 
  private:
-  struct Entry {
-    std::string dtype;
-    Shape shape;
-    std::uint64_t begin = 0;  // in the file
-    std::uint64_t end = 0;
-  };
-  const Entry& entry(const std::string& name) const;
-
-  std::string path_;
-  std::map<std::string, Entry> entries_;
+  struct File;
+  explicit SafeTensors(std::shared_ptr<const File> file) : file_(std::move(file)) {}
+  std::shared_ptr<const File> file_;
 };
 
 }  // namespace tileway

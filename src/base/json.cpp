@@ -38,6 +38,9 @@ class Guard {
 }  // namespace
 
 Value parse(std::string_view text, const std::string& where) {
+  // The parser takes a NUL for the end of the text, and would not look at what follows.
+  TW_REQUIRE(text.find('\0') == text.npos, ErrorKind::invalid, .where = where, .what = "not valid JSON",
+             .got = "a zero byte");
   Guard guard(where);
   try {
     return Value::parse(

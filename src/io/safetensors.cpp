@@ -1,127 +1,140 @@
 #include "tileway/safetensors.hpp"
 
-#include <algorithm>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <optional>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "base/json.hpp"
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <optional>
+#include <span>
+#include <system_error>
+
+#include "io/safetensors_header.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway {
 namespace {
 
-constexpr std::uint64_t kLongestHeader = 100U << 20;
+static_assert(std::endian::native == std::endian::little,
+              "the format is little-endian, and bytes are used as they lie");
 
-// Bytes of an element of a safetensors dtype, or 0 for one that is unknown.
-std::uint64_t element_bytes(const std::string& dtype) {
-  static const std::map<std::string, std::uint64_t> kBytes{
-      {"F64", 8}, {"I64", 8}, {"U64", 8}, {"F32", 4}, {"I32", 4},  {"U32", 4},     {"BF16", 2},   {"F16", 2},
-      {"I16", 2}, {"U16", 2}, {"I8", 1},  {"U8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
-  const auto found = kBytes.find(dtype);
-  return found == kBytes.end() ? 0 : found->second;
+constexpr std::uint64_t kPrefixBytes = 8;
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the format's own implementation
+
+std::optional<DType> known_dtype(std::string_view name) {
+  if (name == "F32") return DType::f32;
+  if (name == "BF16") return DType::bf16;
+  if (name == "F16") return DType::f16;
+  if (name == "I32") return DType::i32;
+  if (name == "I64") return DType::i64;
+  return std::nullopt;
 }
 
-std::optional<DType> dtype_of(const std::string& name) {
-  static const std::map<std::string, DType> kNames{
-      {"F32", DType::f32}, {"BF16", DType::bf16}, {"F16", DType::f16}, {"I32", DType::i32}, {"I64", DType::i64}};
-  const auto found = kNames.find(name);
-  return found == kNames.end() ? std::nullopt : std::optional(found->second);
-}
-
-[[noreturn]] void refuse(const std::string& where, std::string what, std::string expected = {}, std::string got = {}) {
-  throw Error(ErrorKind::invalid,
-              {.where = where, .what = std::move(what), .expected = std::move(expected), .got = std::move(got)});
-}
+std::string reason(int code) { return std::generic_category().message(code); }
 
 }  // namespace
 
-SafeTensors SafeTensors::open(const std::string& path) {
-  SafeTensors tensors;
-  tensors.path_ = path;
-  std::error_code problem;
-  if (!std::filesystem::is_regular_file(path, problem)) refuse(path, "not a file");
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) refuse(path, "cannot be opened", {}, std::strerror(errno));
-  const auto size = static_cast<std::uint64_t>(file.tellg());
-  std::uint64_t header_bytes = 0;
-  file.seekg(0);
-  if (size < sizeof(header_bytes) || !file.read(reinterpret_cast<char*>(&header_bytes), sizeof(header_bytes))) {
-    refuse(path, "too short for a safetensors file", "at least 8 bytes", std::to_string(size));
+// Kept open, so that load() reads the file that was checked even when the path has been replaced since. Plain reads and
+// no mapping: a mapped file that somebody shortens ends the process.
+struct SafeTensors::File {
+  explicit File(const std::string& file_path) : path(file_path) {
+    // Without O_NONBLOCK, opening a pipe would wait for a writer.
+    descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    TW_REQUIRE(descriptor >= 0, ErrorKind::invalid, .where = path, .what = "cannot open the file", .got = reason(errno),
+               .hint = "Check the path and its permissions");
   }
-  if (header_bytes > kLongestHeader || header_bytes > size - sizeof(header_bytes)) {
-    refuse(path, "the header does not fit the file",
-           "at most " + std::to_string(size - sizeof(header_bytes)) + " bytes", std::to_string(header_bytes));
+  ~File() {
+    if (descriptor >= 0) ::close(descriptor);
   }
-  std::string header(header_bytes, '\0');
-  if (!file.read(header.data(), static_cast<std::streamsize>(header_bytes))) refuse(path, "cannot be read");
-  const json::Value value = json::parse(header, path);
-  const json::Reader reader(value, path);
-  if (!value.is_object()) reader.refuse("an object of tensors");
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
 
-  const std::uint64_t start = sizeof(header_bytes) + header_bytes;
-  const auto data_bytes = static_cast<std::int64_t>(size - start);
-  for (const auto& [name, unused] : value.items()) {
-    if (name == "__metadata__") continue;
-    const json::Reader item = reader.at(name.c_str());
-    const std::string where = path + ", tensor '" + name + "'";
-    Entry entry;
-    entry.dtype = item.at("dtype").text();
-    entry.shape = item.at("shape").dims();
-    const std::vector<json::Reader> offsets = item.at("data_offsets").items();
-    if (offsets.size() != 2) item.at("data_offsets").refuse("[begin, end]");
-    const std::int64_t begin = offsets[0].integer(0, data_bytes);
-    const std::int64_t end = offsets[1].integer(begin, data_bytes);
-    const std::uint64_t element = element_bytes(entry.dtype);
-    if (element == 0) refuse(where, "an unknown dtype", {}, entry.dtype);
-    const auto expected = static_cast<std::uint64_t>(checked_volume(entry.shape, where)) * element;
-    if (static_cast<std::uint64_t>(end - begin) != expected) {
-      refuse(where, "the offsets do not fit the shape", std::to_string(expected) + " bytes",
-             std::to_string(end - begin));
-    }
-    entry.begin = start + static_cast<std::uint64_t>(begin);
-    entry.end = start + static_cast<std::uint64_t>(end);
-    tensors.entries_.emplace(name, entry);
+  std::uint64_t size() const {
+    struct stat status {};
+    TW_REQUIRE(::fstat(descriptor, &status) == 0, ErrorKind::system, .where = path, .what = "cannot examine the file",
+               .got = reason(errno));
+    TW_REQUIRE(S_ISREG(status.st_mode), ErrorKind::invalid, .where = path, .what = "not a regular file",
+               .expected = "a safetensors file", .got = S_ISDIR(status.st_mode) ? "a directory" : "a special file");
+    return static_cast<std::uint64_t>(status.st_size);
   }
-  std::vector<std::pair<Entry, std::string>> sorted;
-  for (const auto& [name, entry] : tensors.entries_) sorted.emplace_back(entry, name);
-  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.first.begin, a.first.end) < std::pair(b.first.begin, b.first.end);
-  });
-  for (std::size_t i = 1; i < sorted.size(); ++i) {
-    if (sorted[i].first.begin < sorted[i - 1].first.end) {
-      refuse(path, "tensors '" + sorted[i - 1].second + "' and '" + sorted[i].second + "' overlap");
+
+  void read(std::uint64_t position, std::span<std::byte> into) const {
+    while (!into.empty()) {
+      const ssize_t count = ::pread(descriptor, into.data(), into.size(), static_cast<off_t>(position));
+      if (count < 0 && errno == EINTR) continue;
+      TW_REQUIRE(count >= 0, ErrorKind::system, .where = path, .what = "cannot read the file", .got = reason(errno));
+      TW_REQUIRE(count > 0, ErrorKind::invalid, .where = path, .what = "the file became shorter while it was open");
+      position += static_cast<std::uint64_t>(count);
+      into = into.subspan(static_cast<std::size_t>(count));
     }
   }
-  return tensors;
+
+  const TensorEntry& entry(const std::string& name) const {
+    const auto found = table.find(name);
+    TW_REQUIRE(found != table.end(), ErrorKind::invalid, .where = tensor_label(path, name),
+               .what = "no such tensor in the file", .expected = fmt::format("one of its {} names", table.size()));
+    return found->second;
+  }
+
+  std::string path;
+  int descriptor = -1;
+  std::uint64_t data_start = 0;
+  TensorTable table;
+};
+
+SafeTensors SafeTensors::open(const std::string& path) {
+  auto file = std::make_shared<File>(path);
+  const std::uint64_t size = file->size();
+  TW_REQUIRE(size >= kPrefixBytes, ErrorKind::invalid, .where = path,
+             .what = size == 0 ? "the file is empty" : "the file is too short to hold a header length",
+             .expected = fmt::format("at least {} bytes", kPrefixBytes), .got = std::to_string(size),
+             .hint = "Check that this is a safetensors file, fetched completely");
+
+  std::array<std::byte, kPrefixBytes> prefix{};
+  file->read(0, prefix);
+  const auto header_bytes = std::bit_cast<std::uint64_t>(prefix);
+  TW_REQUIRE(header_bytes <= kMaxHeaderBytes, ErrorKind::invalid, .where = path,
+             .what = "the header length is too large", .expected = fmt::format("at most {} bytes", kMaxHeaderBytes),
+             .got = std::to_string(header_bytes), .hint = "Check that this is a safetensors file");
+  TW_REQUIRE(header_bytes <= size - kPrefixBytes, ErrorKind::invalid, .where = path,
+             .what = "the header is longer than the file", .expected = fmt::format("{} bytes", header_bytes),
+             .got = std::to_string(size - kPrefixBytes), .hint = "The file may be truncated; fetch it again");
+
+  std::string header(header_bytes, '\0');
+  file->read(kPrefixBytes, std::as_writable_bytes(std::span(header)));
+  file->data_start = kPrefixBytes + header_bytes;
+  file->table = read_safetensors_header(header, size - file->data_start, path);
+  return SafeTensors(std::move(file));
 }
 
 std::vector<std::string> SafeTensors::names() const {
   std::vector<std::string> names;
-  for (const auto& [name, entry] : entries_) names.push_back(name);
+  for (const auto& [name, entry] : file_->table) names.push_back(name);
   return names;
 }
 
-const SafeTensors::Entry& SafeTensors::entry(const std::string& name) const {
-  const auto found = entries_.find(name);
-  if (found == entries_.end()) refuse(path_, "there is no tensor '" + name + "'");
-  return found->second;
+bool SafeTensors::contains(const std::string& name) const { return file_->table.contains(name); }
+
+Shape SafeTensors::shape(const std::string& name) const { return file_->entry(name).shape; }
+
+DType SafeTensors::dtype(const std::string& name) const {
+  const TensorEntry& entry = file_->entry(name);
+  const std::optional<DType> dtype = known_dtype(entry.dtype);
+  TW_REQUIRE(dtype.has_value(), ErrorKind::invalid, .where = tensor_label(file_->path, name),
+             .what = "a dtype that tileway does not have", .expected = "F32, BF16, F16, I32 or I64", .got = entry.dtype,
+             .hint = "Convert the tensor before use");
+  return *dtype;
 }
 
 Array SafeTensors::load(const std::string& name) const {
-  const Entry& found = entry(name);
-  const std::optional<DType> dtype = dtype_of(found.dtype);
-  if (!dtype)
-    refuse(path_ + ", tensor '" + name + "'", "a dtype that cannot be loaded", "F32, BF16, F16, I32 or I64",
-           found.dtype);
-  Array array(*dtype, found.shape);
-  std::ifstream file(path_, std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(found.begin));
-  if (!file.read(reinterpret_cast<char*>(array.data()), static_cast<std::streamsize>(array.bytes())) &&
-      array.bytes() > 0) {
-    refuse(path_ + ", tensor '" + name + "'", "the file ends too early");
-  }
+  const TensorEntry& entry = file_->entry(name);
+  Array array(dtype(name), entry.shape);
+  TW_ASSERT(array.bytes() == entry.end - entry.begin);
+  file_->read(file_->data_start + entry.begin, std::span(array.data(), array.bytes()));
   return array;
 }
 
