@@ -250,11 +250,11 @@ void HostExecutor::State::run_lane(std::size_t lane) {
     for (const Prepared::WaitFor& wait : task.waits) wait_for(task, wait);
     if (failed_) return;
     const std::int64_t begin = now_ns();
-    host::run_body({plan_.bodies[plan_.tasks[task.id].body], task.reads, task.writes});
-    if (options_.link_gb_s > 0 && task.bytes_sent > 0) {
+    if (options_.link_gb_s > 0 && task.bytes_sent > 0) {  // on a slow link the bytes arrive late
       const auto least = static_cast<std::int64_t>(static_cast<double>(task.bytes_sent) / options_.link_gb_s);
       std::this_thread::sleep_until(Clock::time_point(std::chrono::nanoseconds(begin + least)));
     }
+    host::run_body({plan_.bodies[plan_.tasks[task.id].body], task.reads, task.writes});
     // Release: whoever sees the count sees what the body wrote.
     for (const Prepared::Raise& raise : task.raises) notify(*raise.signal, raise.amount);
     if (options_.trace) events_[lane].push_back({task.id, reached_at, begin, now_ns()});
