@@ -117,7 +117,6 @@ class Generator {
   }
 
   Tensor step(Tensor x) {
-    const std::size_t before = p_->ops().size();
     try {
       const Tensor next = clamped(x.placement().is_partial() ? from_partial(x)
                                   : below(5) < 3             ? compute(x)
@@ -127,7 +126,6 @@ class Generator {
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::invalid) << error.what();
       value_.resize(p_->ops().size(), 2);  // inputs that were made for what was refused stay unused
-      (void)before;
       return x;
     }
   }
