@@ -1,6 +1,7 @@
 // The file format of plans.
 #include <array>
 
+#include "base/hash.hpp"
 #include "base/json.hpp"
 #include "tileway/error.hpp"
 #include "tileway/plan.hpp"
@@ -279,10 +280,6 @@ Plan plan_from_json(std::string_view text) {
   return plan;
 }
 
-std::uint64_t fingerprint(const Plan& plan) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : to_json(plan)) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return hash;
-}
+std::uint64_t fingerprint(const Plan& plan) { return fnv1a(to_json(plan)); }
 
 }  // namespace tileway

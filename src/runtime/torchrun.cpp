@@ -23,6 +23,7 @@
 #include <thread>
 
 #include "base/env.hpp"
+#include "base/hash.hpp"
 #include "runtime/group.hpp"
 #include "runtime/server.hpp"
 #include "runtime/wire.hpp"
@@ -51,14 +52,8 @@ fs::path private_directory() {
   return path;
 }
 
-std::uint64_t hashed(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return hash;
-}
-
 fs::path notice_path(const fs::path& directory, const env::Launch& launch) {
-  return directory / fmt::format("{:016x}.launch", hashed(launch.rendezvous + std::to_string(getppid())));
+  return directory / fmt::format("{:016x}.launch", fnv1a(launch.rendezvous + std::to_string(getppid())));
 }
 
 sockaddr_un address_of(const fs::path& path) {
