@@ -26,7 +26,7 @@ struct ErrorText {
 // what() reads "[tileway] where: what; expected E, got G. Hint."
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, ErrorText text);
+  Error(ErrorKind kind, const ErrorText& text);
   // Carries a message that another rank composed, word for word.
   static Error quoted(ErrorKind kind, const std::string& message);
 

@@ -17,7 +17,7 @@ std::string compose(const ErrorText& text) {
 
 }  // namespace
 
-Error::Error(ErrorKind kind, ErrorText text) : Error(kind, compose(text), 0) {}
+Error::Error(ErrorKind kind, const ErrorText& text) : Error(kind, compose(text), 0) {}
 
 Error Error::quoted(ErrorKind kind, const std::string& message) { return Error(kind, message, 0); }
 

@@ -32,11 +32,11 @@ void require_size(int size) {
              .expected = "1 to 1024", .got = std::to_string(size));
 }
 
-std::shared_ptr<Group::State> world_state(std::shared_ptr<Rendezvous> rendezvous, std::shared_ptr<Roster> roster,
+std::shared_ptr<Group::State> world_state(std::shared_ptr<Rendezvous> rendezvous, const std::shared_ptr<Roster>& roster,
                                           int rank, int size) {
   auto state = std::make_shared<Group::State>();
   state->rendezvous = std::move(rendezvous);
-  state->roster = std::move(roster);
+  state->roster = roster;
   state->members.resize(size);
   std::iota(state->members.begin(), state->members.end(), 0);
   state->self = rank;
@@ -62,7 +62,7 @@ bool run_recorded(const std::function<void(Group&)>& body, Group& group, Roster&
 
 [[noreturn]] void rethrow_first(const Roster& roster) { throw Error::quoted(roster.first_kind(), roster.first_text()); }
 
-[[noreturn]] void child_main(const std::function<void(Group&)>& body, std::shared_ptr<Roster> roster,
+[[noreturn]] void child_main(const std::function<void(Group&)>& body, const std::shared_ptr<Roster>& roster,
                              FileDescriptor socket, int rank, int size, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // it died before we asked

@@ -11,7 +11,7 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 
 // Resident thread blocks are many and want tiles of a fixed size; CPU threads are few and want few tiles.
 constexpr int kManyLanes = 16;
-constexpr std::int64_t kBlockElements = 128 * 256;
+constexpr std::int64_t kBlockElements = std::int64_t{128} * 256;
 
 }  // namespace
 
