@@ -10,6 +10,7 @@ enum class ErrorKind {
   invalid,   // an argument, a file or a program is wrong; nothing has run
   mismatch,  // ranks disagree; every rank of the group throws the same text; nothing has run
   lost,      // a rank died, failed or did not answer before the deadline
+  refused,   // a plan cannot be proven safe; nothing has run
   system,    // the machine refused something (memory, sockets, a missing library)
 };
 

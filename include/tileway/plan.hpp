@@ -34,14 +34,26 @@ struct Buffer {
   Shape shape;
   bool symmetric = false;  // mapped by every rank: what peers read or write
   double value = 0;
+  std::int32_t slots =
+      1;                 // copies of it in memory: run e works on copy e mod slots, every access of the run on the same
+  std::string shared{};  // plans of one group that name memory alike share it; empty: the plan's own
 };
 
+// All kinds are raised `total` in a run, and a wait of run e never sees the notifications of another run.
 struct SignalInfo {
-  enum class Kind : std::uint8_t { add, set, gate };
+  enum class Kind : std::uint8_t {
+    add,     // a counter that any tasks add to
+    set,     // one task stores the number of the run; total 1
+    gate,    // opened by one task of its own rank and closed by its one waiter, for engines that wait for a constant;
+             // total 1
+    packet,  // a set whose value travels in every word of `buffer` that its one notifier writes; total 1
+  };
   std::int32_t rank = 0;  // where it lies: the rank that waits for it
   Kind kind = Kind::add;
-  std::uint32_t total = 0;  // add: the amount that all notifications of one run make up
+  std::uint32_t total = 0;  // the amount that all notifications of one run make up
+  BufferId buffer = -1;     // packet
 };
+inline constexpr int kSignalKindCount = 4;
 
 // When in the life of a task, which may overlap its neighbours in the lane.
 enum class Stage : std::uint8_t { load, epilogue, store };
@@ -54,14 +66,13 @@ struct Access {
   Mode mode = Mode::read;
   Stage stage = Stage::load;
   ReduceOp op = ReduceOp::sum;  // accumulate
-  std::int32_t modulus = 1;     // the box recurs every `modulus` runs; 1: it is the same in every run
   std::int32_t partition = -1;  // dynamic: the task touches only slice `slice` of this partition, inside the box
   std::int32_t slice = -1;
 };
 
 struct Wait {
   SignalId signal = -1;
-  std::uint32_t value = 0;  // add: relative to the run, at most the total
+  std::uint32_t value = 0;  // relative to the run, at most the total
   Stage stage = Stage::load;
 };
 
@@ -95,6 +106,7 @@ struct Body {
     reduce_ranks,   // `op` over all reads in order: fp32, rounded once. The last write's shape; reads may be packed
     copy_rows,      // dynamic: splits [n, n] and rows: sends slice for `to` of member `from`
     zero_rows,      // dynamic: splits [n, n]: zeroes the rows of member `to` past what it receives
+    all_reduce,     // joint: `op` over what the members read, in order of their ranks; fp32, rounded once
   };
   Kind kind = Kind::none;
   Function function = Function::add;
@@ -108,7 +120,7 @@ struct Body {
   std::int32_t to = 0;
   friend bool operator==(const Body&, const Body&) = default;
 };
-inline constexpr int kBodyKindCount = 15;
+inline constexpr int kBodyKindCount = 16;
 std::string_view name_of(Body::Kind kind);
 Body::Kind parse_body_kind(std::string_view text);
 
@@ -125,7 +137,8 @@ struct Task {
   std::int32_t lane = 0;   // index into Plan::lanes
   std::int32_t index = 0;  // position in the lane
   BodyId body = 0;
-  std::int32_t joint = -1;      // tasks of several ranks with one number are one collective
+  std::int32_t joint = -1;      // tasks of several ranks with one number are one collective: none ends before all have
+                                // begun
   bool after_previous = false;  // starts once the lane's earlier tasks have stored
   std::int32_t origin = 0;      // index into Plan::origins: what it is part of, for a person
   std::vector<Wait> waits;
@@ -170,7 +183,8 @@ struct Plan {
 // Throws Error (invalid), naming the task, for: an index out of range; a box outside its buffer; a buffer of another
 // rank that is not symmetric; a wait for more than the total; a total that is not the sum of its notifications; a wait
 // on another rank's signal; a lane or index that does not match; an output element not written exactly once; a body
-// whose arguments do not fit it.
+// whose arguments do not fit it; a set, gate or packet signal that is not raised once; a joint with two tasks of a
+// rank.
 void check_structure(const Plan& plan);
 
 // Counts, engines, bytes; with `full`, every task on a line.

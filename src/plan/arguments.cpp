@@ -136,6 +136,8 @@ bool fits(const Arguments& a) {
       return a.counts(2, 1) && fits_dynamic(a, true);
     case Body::Kind::zero_rows:
       return a.counts(1, 1) && fits_dynamic(a, false);
+    case Body::Kind::all_reduce:
+      return a.counts(1, 1) && a.one_type() && a.reads[0] == a.writes[0] && a.body.op != ReduceOp::mean;
   }
   return false;
 }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::array<std::string_view, kBodyKindCount> kBodyNames{
     "none",       "copy",      "cast",        "pointwise",     "matmul",       "softmax",   "layer_norm", "rms_norm",
-    "reduce_dim", "transpose", "gather_rows", "embedding_bag", "reduce_ranks", "copy_rows", "zero_rows"};
+    "reduce_dim", "transpose", "gather_rows", "embedding_bag", "reduce_ranks", "copy_rows", "zero_rows",  "all_reduce"};
 
 }  // namespace
 

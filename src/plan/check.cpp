@@ -36,11 +36,21 @@ void check_declarations(const Plan& plan) {
     require_rank(plan.buffers[b].rank, where);
     checked_volume(plan.buffers[b].shape, "plan, " + where);
     if (plan.buffers[b].dtype == DType::f64) refuse(where, "f64 is not a type of plans");
+    if (plan.buffers[b].slots < 1 || (plan.buffers[b].slots > 1 && plan.buffers[b].role == Buffer::Role::constant))
+      refuse(where, "impossible slots", "1, or more where it is not constant", std::to_string(plan.buffers[b].slots));
+    if (plan.buffers[b].slots > 1 && !plan.buffers[b].shared.empty()) refuse(where, "shared memory has one slot");
   }
   for (std::size_t s = 0; s < plan.signals.size(); ++s) {
     require_rank(plan.signals[s].rank, fmt::format("signal {}", s));
     if (plan.signals[s].total > (1U << 30))
       refuse(fmt::format("signal {}", s), "the total is too large", "at most 2^30");
+    if (plan.signals[s].kind != SignalInfo::Kind::add && plan.signals[s].total != 1)
+      refuse(fmt::format("signal {}", s), "only signals of kind add count", "total 1");
+    if (plan.signals[s].kind == SignalInfo::Kind::packet) {
+      require_index(plan.buffers, plan.signals[s].buffer, fmt::format("signal {}", s), "buffer");
+      if (plan.buffers[plan.signals[s].buffer].rank != plan.signals[s].rank)
+        refuse(fmt::format("signal {}", s), "its packets lie on another rank");
+    }
   }
   for (const auto* bindings : {&plan.inputs, &plan.outputs}) {
     for (const Plan::Binding& binding : *bindings) {
@@ -84,11 +94,90 @@ void check_access(const Plan& plan, const Task& task, const Access& access, bool
   }
   if (write == (access.mode == Access::Mode::read)) refuse(where, "an access whose mode does not fit its list");
   if (write && buffer.role == Buffer::Role::constant) refuse(where, fmt::format("writes constant {}", access.buffer));
-  if (access.modulus != 1)
-    refuse(where, "boxes that recur over several runs are not supported", "modulus 1", std::to_string(access.modulus));
   if (access.partition != -1) {
     require_index(plan.partitions, access.partition, where, "partition");
     if (plan.partitions[access.partition].target != access.buffer) refuse(where, "the partition is of another buffer");
+  }
+}
+
+// A body reads and writes in an order of its own: what it writes overlaps nothing else of its own, but for a read of
+// the same box.
+void check_own_overlap(const Plan& plan, const Task& task, const std::string& where) {
+  const auto same_slice = [](const Access& a, const Access& b) { return a.partition == -1 || a.slice == b.slice; };
+  for (std::size_t w = 0; w < task.writes.size(); ++w) {
+    const Access& write = task.writes[w];
+    const auto refuse_overlap = [&](const Access& other) {
+      if (other.buffer == write.buffer && same_slice(write, other) && overlaps(write.box, other.box))
+        refuse(where, fmt::format("works on overlapping boxes of buffer {} '{}'", write.buffer,
+                                  plan.buffers[write.buffer].name));
+    };
+    for (std::size_t other = 0; other < w; ++other) refuse_overlap(task.writes[other]);
+    for (const Access& read : task.reads) {
+      if (read.box != write.box) refuse_overlap(read);
+    }
+  }
+}
+
+// What set, gate and packet signals promise beyond a total of one.
+void check_single_signals(const Plan& plan) {
+  std::vector<std::int32_t> waiters(plan.signals.size(), 0);
+  for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
+    const Task& task = plan.tasks[t];
+    const std::string where = task_name(plan, static_cast<TaskId>(t));
+    for (const Wait& wait : task.waits) ++waiters[wait.signal];
+    for (const Notify& notify : task.notifies) {
+      const SignalInfo& signal = plan.signals[notify.signal];
+      if (signal.kind == SignalInfo::Kind::gate && signal.rank != task.rank)
+        refuse(where, fmt::format("opens gate {} of rank {}: a gate is local", notify.signal, signal.rank));
+      if (signal.kind != SignalInfo::Kind::packet) continue;
+      const bool writes = std::any_of(task.writes.begin(), task.writes.end(),
+                                      [&](const Access& write) { return write.buffer == signal.buffer; });
+      if (!writes)
+        refuse(where,
+               fmt::format("raises packet signal {} and does not write its buffer {}", notify.signal, signal.buffer));
+    }
+  }
+  for (std::size_t s = 0; s < plan.signals.size(); ++s) {
+    if (plan.signals[s].kind == SignalInfo::Kind::gate && waiters[s] != 1)
+      refuse(fmt::format("signal {}", s), "a gate has one waiter, which closes it", "1", std::to_string(waiters[s]));
+  }
+}
+
+// The tasks of a joint are of different ranks and do one thing; a lane has one communicator: all its joints have
+// members in the same lanes. Joints run on collective lanes, and nothing else does.
+void check_joints(const Plan& plan) {
+  std::map<std::int32_t, std::vector<TaskId>> members;
+  for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
+    const Task& task = plan.tasks[t];
+    const std::string where = task_name(plan, static_cast<TaskId>(t));
+    const bool collective = plan.lanes[task.lane].engine == Engine::collective;
+    if ((task.joint != -1) != collective) refuse(where, "joint tasks, and only they, are on collective lanes");
+    if ((task.joint != -1) != (plan.bodies[task.body].kind == Body::Kind::all_reduce))
+      refuse(where, "joint tasks, and only they, have the body all_reduce");
+    if (task.joint < -1) refuse(where, "no such joint");
+    if (task.joint != -1) members[task.joint].push_back(static_cast<TaskId>(t));
+  }
+  std::map<std::int32_t, std::vector<std::int32_t>> communicator;  // by lane
+  for (const auto& [joint, tasks] : members) {
+    const std::string where = fmt::format("joint {}", joint);
+    const Task& first = plan.tasks[tasks[0]];
+    std::vector<std::int32_t> lanes;
+    std::vector<std::int32_t> ranks;
+    for (TaskId id : tasks) {
+      const Task& task = plan.tasks[id];
+      lanes.push_back(task.lane);
+      ranks.push_back(task.rank);
+      if (task.body != first.body || task.reads[0].box.extent != first.reads[0].box.extent)
+        refuse(where, fmt::format("{} does something else than {}", task_name(plan, id), task_name(plan, tasks[0])));
+    }
+    std::sort(lanes.begin(), lanes.end());
+    std::sort(ranks.begin(), ranks.end());
+    if (std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end()) refuse(where, "two tasks of one rank");
+    for (std::int32_t lane : lanes) {
+      const auto [known, fresh] = communicator.emplace(lane, lanes);
+      if (!fresh && known->second != lanes)
+        refuse(where, fmt::format("lane {} belongs to a communicator with other members", lane));
+    }
   }
 }
 
@@ -101,12 +190,12 @@ void check_tasks(const Plan& plan) {
     require_index(plan.origins, task.origin, where, "origin");
     for (const Access& access : task.reads) check_access(plan, task, access, false, where);
     for (const Access& access : task.writes) check_access(plan, task, access, true, where);
+    check_own_overlap(plan, task, where);
     for (const Wait& wait : task.waits) {
       require_index(plan.signals, wait.signal, where, "signal");
       const SignalInfo& signal = plan.signals[wait.signal];
       if (signal.rank != task.rank)
         refuse(where, fmt::format("waits for signal {} of rank {}", wait.signal, signal.rank));
-      if (signal.kind != SignalInfo::Kind::add) refuse(where, fmt::format("signal {} is not of kind add", wait.signal));
       if (wait.value > signal.total) {
         refuse(where, fmt::format("waits for more than signal {} reaches", wait.signal),
                fmt::format("at most {}", signal.total), std::to_string(wait.value));
@@ -118,6 +207,8 @@ void check_tasks(const Plan& plan) {
     }
     check_arguments(plan, static_cast<TaskId>(t));
   }
+  check_single_signals(plan);
+  check_joints(plan);
   for (std::size_t s = 0; s < plan.signals.size(); ++s) {
     if (notified[s] != plan.signals[s].total) {
       refuse(fmt::format("signal {}", s), "the total is not what its notifications add up to",
@@ -135,6 +226,7 @@ void check_outputs(const Plan& plan) {
     for (const Access& write : task.writes) {
       const auto found = writes.find(write.buffer);
       if (found == writes.end()) continue;
+      if (write.mode != Access::Mode::write) continue;  // it adds to what was written
       if (write.partition != -1) {
         ++slices[write.buffer];
       } else if (!write.box.empty()) {

@@ -14,11 +14,12 @@ using json::Value;
 
 constexpr int kFormat = 1;
 constexpr std::int64_t kMany = 1 << 30;
+constexpr std::int64_t kMaxSlots = 16;
 
 // Names of an enumeration, in its order.
-constexpr std::array<std::string_view, 2> kEngines{"compute", "copy"};
+constexpr std::array<std::string_view, 3> kEngines{"compute", "copy", "collective"};
 constexpr std::array<std::string_view, 3> kRoles{"input", "constant", "scratch"};
-constexpr std::array<std::string_view, 3> kSignalKinds{"add", "set", "gate"};
+constexpr std::array<std::string_view, kSignalKindCount> kSignalKinds{"add", "set", "gate", "packet"};
 constexpr std::array<std::string_view, 3> kStages{"load", "epilogue", "store"};
 constexpr std::array<std::string_view, 3> kModes{"read", "write", "accumulate"};
 constexpr std::array<std::string_view, 2> kScopes{"device", "system"};
@@ -54,7 +55,6 @@ Value access_to_json(const Access& access) {
   out["mode"] = name_in(kModes, access.mode);
   out["stage"] = name_in(kStages, access.stage);
   if (access.mode == Access::Mode::accumulate) out["op"] = name_of(access.op);
-  if (access.modulus != 1) out["modulus"] = access.modulus;
   if (access.partition != -1) {
     out["partition"] = access.partition;
     out["slice"] = access.slice;
@@ -63,14 +63,13 @@ Value access_to_json(const Access& access) {
 }
 
 Access access_from_json(const Reader& reader) {
-  reader.only({"buffer", "start", "extent", "mode", "stage", "op", "modulus", "partition", "slice"});
+  reader.only({"buffer", "start", "extent", "mode", "stage", "op", "partition", "slice"});
   Access access;
   access.buffer = index_from(reader.at("buffer"));
   access.box = {reader.at("start").dims(), reader.at("extent").dims()};
   access.mode = parse_in<Access::Mode>(kModes, reader.at("mode"));
   access.stage = parse_in<Stage>(kStages, reader.at("stage"));
   if (reader.has("op")) access.op = reader.at("op").name(parse_reduce_op);
-  if (reader.has("modulus")) access.modulus = static_cast<std::int32_t>(reader.at("modulus").integer(1, kMany));
   if (reader.has("partition")) access.partition = index_from(reader.at("partition"));
   if (reader.has("slice")) access.slice = index_from(reader.at("slice"));
   return access;
@@ -165,6 +164,8 @@ Value buffer_to_json(const Buffer& buffer) {
             {"dtype", name_of(buffer.dtype)}};
   out["shape"] = json::from(buffer.shape);
   if (buffer.symmetric) out["symmetric"] = true;
+  if (buffer.slots != 1) out["slots"] = buffer.slots;
+  if (!buffer.shared.empty()) out["shared"] = buffer.shared;
   if (buffer.role == Buffer::Role::constant) {
     out["value"] = buffer.value;
     if (buffer.value - buffer.value != 0) out["value"] = buffer.value > 0 ? "inf" : "-inf";
@@ -173,7 +174,7 @@ Value buffer_to_json(const Buffer& buffer) {
 }
 
 Buffer buffer_from_json(const Reader& reader) {
-  reader.only({"name", "rank", "role", "dtype", "shape", "symmetric", "value"});
+  reader.only({"name", "rank", "role", "dtype", "shape", "symmetric", "slots", "shared", "value"});
   Buffer buffer;
   buffer.name = bounded_text(reader.at("name"));
   buffer.rank = index_from(reader.at("rank"));
@@ -181,6 +182,8 @@ Buffer buffer_from_json(const Reader& reader) {
   buffer.dtype = reader.at("dtype").name(parse_dtype);
   buffer.shape = reader.at("shape").dims();
   if (reader.has("symmetric")) buffer.symmetric = reader.at("symmetric").boolean();
+  if (reader.has("slots")) buffer.slots = static_cast<std::int32_t>(reader.at("slots").integer(1, kMaxSlots));
+  if (reader.has("shared")) buffer.shared = bounded_text(reader.at("shared"));
   if (reader.has("value")) buffer.value = reader.at("value").number();
   return buffer;
 }
@@ -228,7 +231,9 @@ std::string to_json(const Plan& plan) {
           ",\n \"outputs\": " + dump(bindings_to_json(plan.outputs)) + ",\n";
   put_list(text, "buffers", plan.buffers, buffer_to_json);
   put_list(text, "signals", plan.signals, [](const SignalInfo& signal) {
-    return Value{{"rank", signal.rank}, {"kind", name_in(kSignalKinds, signal.kind)}, {"total", signal.total}};
+    Value out{{"rank", signal.rank}, {"kind", name_in(kSignalKinds, signal.kind)}, {"total", signal.total}};
+    if (signal.kind == SignalInfo::Kind::packet) out["buffer"] = signal.buffer;
+    return out;
   });
   put_list(text, "partitions", plan.partitions, [](const Partition& partition) {
     return Value{{"to", partition.to}, {"target", partition.target}};
@@ -257,9 +262,10 @@ Plan plan_from_json(std::string_view text) {
   plan.outputs = bindings_from_json(reader.at("outputs"));
   for (const Reader& item : reader.at("buffers").items()) plan.buffers.push_back(buffer_from_json(item));
   for (const Reader& item : reader.at("signals").items()) {
-    item.only({"rank", "kind", "total"});
+    item.only({"rank", "kind", "total", "buffer"});
     plan.signals.push_back({index_from(item.at("rank")), parse_in<SignalInfo::Kind>(kSignalKinds, item.at("kind")),
-                            static_cast<std::uint32_t>(item.at("total").integer(0, kMany))});
+                            static_cast<std::uint32_t>(item.at("total").integer(0, kMany)),
+                            item.has("buffer") ? index_from(item.at("buffer")) : -1});
   }
   for (const Reader& item : reader.at("partitions").items()) {
     item.only({"to", "target"});

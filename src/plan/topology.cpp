@@ -26,7 +26,10 @@ int whole(const std::string& key, double value, int low, int high) {
 
 }  // namespace
 
-std::string_view name_of(Engine engine) { return engine == Engine::compute ? "compute" : "copy"; }
+std::string_view name_of(Engine engine) {
+  constexpr std::array<std::string_view, 3> kNames{"compute", "copy", "collective"};
+  return kNames[static_cast<std::size_t>(engine)];
+}
 
 Topology Topology::host(int ranks) {
   Topology topology;
@@ -69,6 +72,7 @@ Topology Topology::parse(std::string_view text) {
   Topology topology = gpu ? gpus(ranks) : host(ranks);
   topology.lanes = whole("lanes", take("lanes", topology.lanes), 1, kMaxLanes);
   topology.copy = whole("copy", take("copy", topology.copy), 0, kMaxLanes);
+  topology.collective = whole("collective", take("collective", topology.collective), 0, kMaxLanes);
   topology.lane_gflops = take("lane_gflops", topology.lane_gflops);
   topology.lane_gb_s = take("lane_gb_s", topology.lane_gb_s);
   topology.link_gb_s = take("link_gb_s", topology.link_gb_s);
@@ -77,13 +81,13 @@ Topology Topology::parse(std::string_view text) {
              .where = "topology", .what = "a rate of zero", .expected = "positive rates");
   TW_REQUIRE(values.empty(), ErrorKind::invalid, .where = "topology",
              .what = "unknown key '" + values.begin()->first + "'",
-             .expected = "ranks, lanes, copy, lane_gflops, lane_gb_s, link_gb_s or link_us");
+             .expected = "ranks, lanes, copy, collective, lane_gflops, lane_gb_s, link_gb_s or link_us");
   return topology;
 }
 
 std::string Topology::to_text() const {
-  return fmt::format("ranks={},lanes={},copy={},lane_gflops={},lane_gb_s={},link_gb_s={},link_us={}", ranks, lanes,
-                     copy, lane_gflops, lane_gb_s, link_gb_s, link_us);
+  return fmt::format("ranks={},lanes={},copy={},collective={},lane_gflops={},lane_gb_s={},link_gb_s={},link_us={}",
+                     ranks, lanes, copy, collective, lane_gflops, lane_gb_s, link_gb_s, link_us);
 }
 
 }  // namespace tileway

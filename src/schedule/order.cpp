@@ -213,9 +213,13 @@ void assign_signals(TaskGraph& graph) {
     const auto signal = static_cast<SignalId>(plan.signals.size());
     const auto total = static_cast<std::uint32_t>(join.producers.size());
     plan.signals.push_back({join.rank, SignalInfo::Kind::add, total});
+    // A copy engine is not part of the device that computes.
+    const bool engine_waits = std::any_of(join.consumers.begin(), join.consumers.end(), [&](TaskId consumer) {
+      return plan.lanes[plan.tasks[consumer].lane].engine != Engine::compute;
+    });
     for (TaskId producer : join.producers) {
-      const bool remote = plan.tasks[producer].rank != join.rank;
-      plan.tasks[producer].notifies.push_back({signal, 1, remote ? Notify::Scope::system : Notify::Scope::device});
+      const bool system = engine_waits || plan.tasks[producer].rank != join.rank;
+      plan.tasks[producer].notifies.push_back({signal, 1, system ? Notify::Scope::system : Notify::Scope::device});
     }
     for (TaskId consumer : join.consumers) {
       TW_ASSERT(plan.tasks[consumer].rank == join.rank);

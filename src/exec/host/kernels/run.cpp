@@ -29,6 +29,7 @@ void run_body(const Arguments& arguments) {
     case Body::Kind::embedding_bag:
       return embedding_bag(arguments);
     case Body::Kind::reduce_ranks:
+    case Body::Kind::all_reduce:  // the reads are those of all members
       return reduce_ranks(arguments);
     case Body::Kind::copy_rows:
       return copy_rows(arguments);

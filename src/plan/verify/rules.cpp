@@ -1,0 +1,246 @@
+#include "plan/verify/rules.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "plan/check.hpp"
+
+namespace tileway::verifier {
+namespace {
+
+struct SignalUse {
+  std::vector<std::pair<TaskId, const Wait*>> waits;
+  std::vector<TaskId> notifiers;
+};
+
+std::vector<SignalUse> uses(const Plan& plan) {
+  std::vector<SignalUse> all(plan.signals.size());
+  for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
+    for (const Wait& wait : plan.tasks[t].waits) all[wait.signal].waits.emplace_back(static_cast<TaskId>(t), &wait);
+    for (const Notify& notify : plan.tasks[t].notifies)
+      all[notify.signal].notifiers.push_back(static_cast<TaskId>(t));
+  }
+  return all;
+}
+
+// Follows, from a task that cannot start, what it waits for, until a task comes twice or nobody is left to wait for.
+class Chain {
+ public:
+  Chain(const Sequence& sequence, const Progress& progress) : sequence_(sequence), progress_(progress) {
+    for (int instance = 0; instance < sequence.instances(); ++instance) {
+      if (progress.ended[instance]) continue;
+      const int run = sequence.run_of(instance);
+      for (const Notify& notify : sequence.task(instance).notifies)
+        missing_[sequence.signal(run, notify.signal)].push_back(instance);
+    }
+  }
+
+  Refusal follow() {
+    int at = first_standing();
+    while (at != -1 && std::find(chain_.begin(), chain_.end(), at) == chain_.end()) {
+      chain_.push_back(at);
+      at = next(at);
+    }
+    const auto begin = at == -1 ? chain_.begin() : std::find(chain_.begin(), chain_.end(), at);
+    const auto skipped = static_cast<std::size_t>(begin - chain_.begin());
+    Refusal refusal{.fault = Fault::deadlock};
+    refusal.text = at == -1 ? "nothing can go on: a task waits for what never comes\n"
+                            : "nothing can go on: these tasks wait for each other\n";
+    for (std::size_t i = skipped; i < chain_.size(); ++i) {
+      refusal.tasks.push_back(sequence_.describe(chain_[i]));
+      refusal.text += "  " + describe(sequence_, refusal.tasks.back()) + " " + reasons_[i] + "\n";
+    }
+    refusal.signal = signals_[skipped];
+    for (int instance : progress_.order) refusal.order.push_back({sequence_.describe(instance), Stage::store});
+    return refusal;
+  }
+
+ private:
+  int first_standing() const {
+    const auto found =
+        std::find_if(progress_.standing.begin(), progress_.standing.end(), [](int instance) { return instance != -1; });
+    return found == progress_.standing.end() ? -1 : *found;
+  }
+
+  // What has to end before this one can; notes the reason.
+  int next(int instance) {
+    const int run = sequence_.run_of(instance);
+    const Task& task = sequence_.task(instance);
+    for (const Wait& wait : task.waits) {
+      const int signal = sequence_.signal(run, wait.signal);
+      const std::vector<int>& missing = missing_[signal];
+      std::uint64_t lacking = 0;
+      for (int other : missing) {
+        for (const Notify& notify : sequence_.task(other).notifies) {
+          if (notify.signal == wait.signal) lacking += notify.amount;
+        }
+      }
+      const std::uint64_t seen = sequence_.plan(run).signals[wait.signal].total - lacking;
+      if (seen >= wait.value) continue;
+      signals_.push_back(wait.signal);
+      const std::string what = fmt::format("waits for signal {} >= {} and sees {}", wait.signal, wait.value, seen);
+      if (missing.empty()) {
+        reasons_.push_back(what + ", which nobody raises further");
+        return -1;
+      }
+      const int standing = in_front_of(missing[0]);
+      reasons_.push_back(fmt::format("{}; {} would raise it{}", what, describe(sequence_, sequence_.describe(missing[0])),
+                                     standing == missing[0] ? "" : ", and is behind"));
+      return standing;
+    }
+    signals_.push_back(-1);
+    reasons_.push_back(fmt::format("has begun joint {} and waits for its other members", task.joint));
+    return missing_member(run, task.joint);
+  }
+
+  // The unfinished task at the head of this one's lane, or, where its rank has not come to its run, of any lane there.
+  int in_front_of(int instance) const {
+    const int run = sequence_.run_of(instance);
+    const Task& task = sequence_.task(instance);
+    const int current = progress_.run_of_rank[task.rank];
+    if (current == run) return progress_.standing[sequence_.lane_column(run, task.lane)];
+    for (std::int32_t lane : sequence_.lanes_of(current, task.rank)) {
+      const int standing = progress_.standing[sequence_.lane_column(current, lane)];
+      if (standing != -1) return standing;
+    }
+    return -1;
+  }
+
+  int missing_member(int run, std::int32_t joint) const {
+    const Plan& plan = sequence_.plan(run);
+    for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
+      const int instance = sequence_.instance(run, static_cast<TaskId>(t));
+      if (plan.tasks[t].joint != joint) continue;
+      const int standing = in_front_of(instance);
+      if (standing != instance) return standing;
+    }
+    return -1;
+  }
+
+  const Sequence& sequence_;
+  const Progress& progress_;
+  std::map<int, std::vector<int>> missing_;  // by signal of a run: notifiers that have not ended
+  std::vector<int> chain_;
+  std::vector<std::string> reasons_;
+  std::vector<SignalId> signals_;
+};
+
+}  // namespace
+
+std::string describe(const Sequence& sequence, const Instance& instance) {
+  if (instance.task == -1 && instance.run == sequence.runs())
+    return fmt::format("the caller of rank {} after run {}", instance.rank, instance.run - 1);
+  if (instance.task == -1) return fmt::format("the caller of rank {} before run {}", instance.rank, instance.run);
+  const Plan& plan = sequence.plan(instance.run);
+  const Task& task = plan.tasks[instance.task];
+  const std::string of = sequence.runs() > 1 && sequence.plan_number(sequence.runs() - 1) > 0
+                             ? fmt::format(" of plan {}", plan.name)
+                             : std::string();
+  return fmt::format("task {} (rank {}, lane {}, {}) in run {}{}", instance.task, task.rank, task.lane,
+                     plan.origins[task.origin], instance.run, of);
+}
+
+std::string waits_of(const Plan&, const Task& task) {
+  if (task.waits.empty()) return "waits for nothing";
+  std::string text = "waits for ";
+  for (std::size_t i = 0; i < task.waits.size(); ++i) {
+    if (i == 8) return text + fmt::format(" and {} more", task.waits.size() - i);
+    text += fmt::format("{}signal {} >= {}", i ? ", " : "", task.waits[i].signal, task.waits[i].value);
+  }
+  return text;
+}
+
+std::string order_text(const Sequence& sequence, const std::vector<Event>& order) {
+  constexpr std::size_t kShown = 12;
+  constexpr std::array<std::string_view, 3> kDoes{"loads", "computes", "has stored"};
+  std::string text;
+  std::size_t number = 0;
+  for (const Event& event : order) {
+    ++number;
+    if (order.size() > kShown && number > kShown / 2 && number <= order.size() - kShown / 2) {
+      if (number == kShown / 2 + 1) text += fmt::format("    ... {} more\n", order.size() - kShown);
+      continue;
+    }
+    text += fmt::format("    {}. {}{}\n", number, describe(sequence, event.instance),
+                        event.instance.task == -1
+                            ? ""
+                            : fmt::format(" {}", kDoes[static_cast<std::size_t>(event.stage)]));
+  }
+  return text;
+}
+
+std::optional<Refusal> check_scopes(const Plan& plan) {
+  const std::vector<SignalUse> all = uses(plan);
+  for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
+    const Task& task = plan.tasks[t];
+    for (const Notify& notify : task.notifies) {
+      if (notify.scope == Notify::Scope::system) continue;
+      const auto id = static_cast<TaskId>(t);
+      const SignalInfo& signal = plan.signals[notify.signal];
+      Refusal refusal{.fault = Fault::scope, .tasks = {{0, id, task.rank}}, .signal = notify.signal};
+      if (signal.rank != task.rank) {
+        refusal.text = fmt::format("{} raises signal {} of rank {} at device scope: its waiter is on another device and may never see it, or see it before the data\n",
+                                   task_name(plan, id), notify.signal, signal.rank);
+        return refusal;
+      }
+      for (const auto& [waiter, wait] : all[notify.signal].waits) {
+        const Engine engine = plan.lanes[plan.tasks[waiter].lane].engine;
+        if (engine == Engine::compute) continue;
+        refusal.tasks.push_back({0, waiter, task.rank});
+        refusal.text = fmt::format("{} raises signal {} at device scope, and {} waits for it on a {} lane, which is not part of the device\n",
+                                   task_name(plan, id), notify.signal, task_name(plan, waiter), name_of(engine));
+        return refusal;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Refusal> check_residency(const Plan& plan) {
+  std::map<std::pair<std::int32_t, Engine>, int> lanes;
+  for (const Lane& lane : plan.lanes) {
+    const int offered = lane.engine == Engine::compute ? plan.topology.lanes
+                        : lane.engine == Engine::copy  ? plan.topology.copy
+                                                       : plan.topology.collective;
+    if (++lanes[{lane.rank, lane.engine}] <= offered) continue;
+    Refusal refusal{.fault = Fault::residency};
+    if (!lane.tasks.empty()) refusal.tasks.push_back({0, lane.tasks[0], lane.rank});
+    refusal.text = fmt::format("rank {} has more {} lanes than the {} that the topology offers: a lane that waits could keep the one that it waits for from starting\n",
+                               lane.rank, name_of(lane.engine), offered);
+    return refusal;
+  }
+  return std::nullopt;
+}
+
+Refusal deadlock(const Sequence& sequence, const Progress& progress) { return Chain(sequence, progress).follow(); }
+
+std::optional<Refusal> check_run_ahead(const Sequence& sequence, const Clocks& clocks) {
+  for (int run = 0; run < sequence.runs(); ++run) {
+    int next = run + 1;
+    while (next < sequence.runs() && sequence.plan_number(next) != sequence.plan_number(run)) ++next;
+    if (next == sequence.runs()) continue;
+    const Plan& plan = sequence.plan(run);
+    const std::vector<SignalUse> all = uses(plan);
+    for (std::size_t s = 0; s < all.size(); ++s) {
+      for (const auto& [waiter, wait] : all[s].waits) {
+        for (TaskId notifier : all[s].notifiers) {
+          // On one rank the caller is between the two runs.
+          if (plan.tasks[notifier].rank == plan.signals[s].rank) continue;
+          if (clocks.ended_before(sequence.instance(run, waiter), sequence.instance(next, notifier), Stage::store)) continue;
+          const Instance early{next, notifier, plan.tasks[notifier].rank};
+          const Instance waiting{run, waiter, plan.tasks[waiter].rank};
+          return Refusal{.fault = Fault::run_ahead,
+                         .tasks = {waiting, early},
+                         .signal = static_cast<SignalId>(s),
+                         .text = fmt::format("{} may raise signal {} before {} has waited for its value of run {}: it would take the one for the other\n",
+                                             describe(sequence, early), s, describe(sequence, waiting), run)};
+        }
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace tileway::verifier

@@ -1,0 +1,24 @@
+// The rules of a proof that need no order, and those about signals.
+#pragma once
+
+#include <optional>
+
+#include "plan/verify/clocks.hpp"
+#include "tileway/verify.hpp"
+
+namespace tileway::verifier {
+
+std::optional<Refusal> check_scopes(const Plan& plan);
+std::optional<Refusal> check_residency(const Plan& plan);
+// `progress` is not complete.
+Refusal deadlock(const Sequence& sequence, const Progress& progress);
+std::optional<Refusal> check_run_ahead(const Sequence& sequence, const Clocks& clocks);
+
+// "task 3 (rank 1, %2 matmul) of run 0", or "the caller of rank 1 before run 2".
+std::string describe(const Sequence& sequence, const Instance& instance);
+// What the task waits for, in words: "waits for signal 3 >= 4".
+std::string waits_of(const Plan& plan, const Task& task);
+// The order, a step a line, the middle left out where it is long.
+std::string order_text(const Sequence& sequence, const std::vector<Event>& order);
+
+}  // namespace tileway::verifier

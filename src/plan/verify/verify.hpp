@@ -1,0 +1,12 @@
+// The verifier with some of its rules switched off: for tests that show that each of them is needed.
+#pragma once
+
+#include <set>
+
+#include "tileway/verify.hpp"
+
+namespace tileway::verifier {
+
+Verdict verify_without(std::span<const Plan* const> plans, const std::set<Fault>& switched_off);
+
+}  // namespace tileway::verifier

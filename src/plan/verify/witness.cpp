@@ -1,0 +1,170 @@
+#include "plan/verify/witness.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace tileway::verifier {
+namespace {
+
+// Takes every step that can be taken without the end of one event, until another can begin.
+class Replay {
+ public:
+  Replay(const Sequence& sequence, const Event& unfinished, const Event& target)
+      : sequence_(sequence),
+        unfinished_(unfinished),
+        target_(target),
+        done_(sequence.columns() - sequence.ranks(), {0, 0, 0}),
+        raised_(sequence.signals()),
+        sum_(sequence.signals(), 0),
+        waiting_(sequence.signals()),
+        run_of_rank_(sequence.ranks(), -1),
+        stores_left_(sequence.ranks(), 0),
+        caller_step_(sequence.ranks(), 0),
+        step_of_(static_cast<std::size_t>(sequence.instances()) * 3, 0) {}
+
+  std::vector<Event> run() {
+    for (int rank = 0; rank < sequence_.ranks() && !found_; ++rank) begin_runs(rank);
+    while (!lanes_.empty() && !found_) {
+      const auto [run, lane] = lanes_.back();
+      lanes_.pop_back();
+      advance(run, lane);
+    }
+    return found_ ? needed() : std::vector<Event>();
+  }
+
+ private:
+  struct Step {
+    Event event;
+    std::vector<std::size_t> after;  // indices of steps
+  };
+  struct Place {
+    int run;
+    std::int32_t lane;
+  };
+
+  // The rank's callers, as far as its runs are over.
+  void begin_runs(int rank) {
+    int& run = run_of_rank_[rank];
+    while (stores_left_[rank] == 0 && run < sequence_.runs() && !found_) {
+      ++run;
+      const Event event{{run, -1, rank}, Stage::load};
+      if (event == unfinished_) return;
+      std::vector<std::size_t> after;
+      if (run > 0 && rank < sequence_.plan(run - 1).ranks()) {
+        for (std::int32_t lane : sequence_.lanes_of(run - 1, rank)) {
+          for (TaskId task : sequence_.plan(run - 1).lanes[lane].tasks)
+            after.push_back(step_of_[key(sequence_.instance(run - 1, task), Stage::store)]);
+        }
+      }
+      if (run > 0) after.push_back(caller_step_[rank]);
+      caller_step_[rank] = steps_.size();
+      take(event, std::move(after));
+      if (run == sequence_.runs() || rank >= sequence_.plan(run).ranks()) continue;
+      for (std::int32_t lane : sequence_.lanes_of(run, rank)) {
+        done_[sequence_.lane_column(run, lane)] = {0, 0, 0};
+        stores_left_[rank] += static_cast<int>(sequence_.plan(run).lanes[lane].tasks.size());
+        lanes_.push_back({run, lane});
+      }
+    }
+  }
+
+  static std::size_t key(int instance, Stage stage) {
+    return static_cast<std::size_t>(instance) * 3 + static_cast<std::size_t>(stage);
+  }
+
+  void advance(int run, std::int32_t lane) {
+    if (run_of_rank_[sequence_.plan(run).lanes[lane].rank] != run) return;
+    bool again = true;
+    while (again && !found_) {
+      again = false;
+      for (std::size_t stage = 0; stage < 3 && !found_; ++stage) again = step(run, lane, stage) || again;
+    }
+  }
+
+  // The next task's stage, if it can.
+  bool step(int run, std::int32_t lane, std::size_t stage) {
+    const Plan& plan = sequence_.plan(run);
+    const std::vector<TaskId>& tasks = plan.lanes[lane].tasks;
+    std::array<std::size_t, 3>& done = done_[sequence_.lane_column(run, lane)];
+    const std::size_t next = done[stage];
+    if (next == tasks.size() || (stage > 0 && done[stage - 1] <= next)) return false;
+    const Task& task = plan.tasks[tasks[next]];
+    if (stage == 0 && task.after_previous && done[2] < next) return false;
+    const int instance = sequence_.instance(run, tasks[next]);
+    std::vector<std::size_t> after{caller_step_[task.rank]};
+    for (const Wait& wait : task.waits) {
+      if (wait.stage != static_cast<Stage>(stage)) continue;
+      const int signal = sequence_.signal(run, wait.signal);
+      if (sum_[signal] < wait.value) {
+        waiting_[signal].push_back({run, lane});
+        return false;
+      }
+      after.insert(after.end(), raised_[signal].begin(), raised_[signal].end());
+    }
+    const Event event{{run, tasks[next], task.rank}, static_cast<Stage>(stage)};
+    if (event == unfinished_) return false;
+    if (next > 0) after.push_back(step_of_[key(sequence_.instance(run, tasks[next - 1]), event.stage)]);
+    if (next > 0 && stage == 0 && task.after_previous)
+      after.push_back(step_of_[key(sequence_.instance(run, tasks[next - 1]), Stage::store)]);
+    if (stage > 0) after.push_back(step_of_[key(instance, static_cast<Stage>(stage - 1))]);
+    ++done[stage];
+    take(event, std::move(after));
+    if (stage == 2) raise(run, task);
+    return true;
+  }
+
+  void raise(int run, const Task& task) {
+    for (const Notify& notify : task.notifies) {
+      const int signal = sequence_.signal(run, notify.signal);
+      sum_[signal] += notify.amount;
+      raised_[signal].push_back(steps_.size() - 1);
+      lanes_.insert(lanes_.end(), waiting_[signal].begin(), waiting_[signal].end());
+      waiting_[signal].clear();
+    }
+    if (--stores_left_[task.rank] == 0) begin_runs(task.rank);
+  }
+
+  void take(const Event& event, std::vector<std::size_t> after) {
+    if (event.instance.task != -1) {
+      step_of_[key(sequence_.instance(event.instance.run, event.instance.task), event.stage)] = steps_.size();
+    }
+    steps_.push_back({event, std::move(after)});
+    found_ = event == target_;
+  }
+
+  std::vector<Event> needed() const {
+    std::vector<bool> mark(steps_.size(), false);
+    mark.back() = true;
+    std::vector<Event> events;
+    for (std::size_t i = steps_.size(); i-- > 0;) {
+      if (!mark[i]) continue;
+      events.push_back(steps_[i].event);
+      for (std::size_t before : steps_[i].after) mark[before] = true;
+    }
+    std::reverse(events.begin(), events.end());
+    return events;
+  }
+
+  const Sequence& sequence_;
+  Event unfinished_;
+  Event target_;
+  std::vector<std::array<std::size_t, 3>> done_;      // by lane column: tasks whose stage is over, in the rank's run
+  std::vector<std::vector<std::size_t>> raised_;      // by signal of a run: steps
+  std::vector<std::uint64_t> sum_;                    // by signal of a run
+  std::vector<std::vector<Place>> waiting_;           // by signal of a run
+  std::vector<int> run_of_rank_;
+  std::vector<int> stores_left_;
+  std::vector<std::size_t> caller_step_;              // by rank: its last
+  std::vector<std::size_t> step_of_;                  // by instance and stage
+  std::vector<Step> steps_;
+  std::vector<Place> lanes_;
+  bool found_ = false;
+};
+
+}  // namespace
+
+std::vector<Event> witness(const Sequence& sequence, const Event& unfinished, const Event& target) {
+  return Replay(sequence, unfinished, target).run();
+}
+
+}  // namespace tileway::verifier
