@@ -59,8 +59,10 @@ struct Measured {
 };
 
 Measured measure(Group& group, const Program& program, const std::string& schedule, const Bindings& inputs) {
-  const Plan plan = lower(program, Schedule::named(program, schedule), Topology::host(program.world())).plan;
-  HostExecutor executor(group, plan, {.trace = true});
+  const ProvenPlan proven =
+      ProvenPlan::prove(lower(program, Schedule::named(program, schedule), Topology::host(program.world())).plan);
+  const Plan& plan = proven.plan();
+  HostExecutor executor(group, proven, {.trace = true});
   for (const auto& [name, parts] : inputs) executor.set_input(name, parts[group.rank()]);
   executor.run();
   std::vector<double> times;

@@ -9,6 +9,7 @@
 #include "tileway/group.hpp"
 #include "tileway/plan.hpp"
 #include "tileway/trace.hpp"
+#include "tileway/verify.hpp"
 
 namespace tileway {
 
@@ -16,8 +17,9 @@ namespace tileway {
 // counters in symmetric memory. Rank i of the plan is rank i of the group.
 //
 // Construction is collective: the ranks compare program, dtypes, shapes, schedule, topology and the plan itself, and
-// throw the same Error (mismatch) everywhere if they differ; then memory is allocated and exchanged. Between runs the
-// caller owns inputs and outputs. A run need not be synchronised with other ranks' runs.
+// throw the same Error (mismatch) everywhere if they differ; then memory is allocated and exchanged. Only a plan that
+// was proven is taken. Joint tasks and accumulates are refused (invalid): the host has no engine for them. Between runs
+// the caller owns inputs and outputs. A run need not be synchronised with other ranks' runs.
 class HostExecutor {
  public:
   struct Options {
@@ -25,8 +27,8 @@ class HostExecutor {
     bool trace = false;
   };
 
-  HostExecutor(Group& group, Plan plan, Options options);
-  HostExecutor(Group& group, Plan plan) : HostExecutor(group, std::move(plan), Options{}) {}
+  HostExecutor(Group& group, ProvenPlan plan, Options options);
+  HostExecutor(Group& group, ProvenPlan plan) : HostExecutor(group, std::move(plan), Options{}) {}
   HostExecutor(HostExecutor&&) noexcept;
   HostExecutor& operator=(HostExecutor&&) noexcept;
   ~HostExecutor();

@@ -114,8 +114,10 @@ Measured measure(Group& group, const Options& options, const Program& program) {
   Measured measured;
   measured.link_gb_s = measure_link(group);
   for (const std::string& name : schedule_names(options.schedule.empty() ? "all" : options.schedule)) {
-    const Plan plan = lower(program, Schedule::named(program, name), make_topology(options, program.world())).plan;
-    HostExecutor executor(group, plan, {.link_gb_s = options.link_gb_s, .trace = true});
+    const ProvenPlan proven =
+        ProvenPlan::prove(lower(program, Schedule::named(program, name), make_topology(options, program.world())).plan);
+    const Plan& plan = proven.plan();
+    HostExecutor executor(group, proven, {.link_gb_s = options.link_gb_s, .trace = true});
     set_inputs(executor, random_inputs(program, options.seed, Fill::normal), group.rank());
     Row row{name, "schedule", {}, 0, false};
     Row compute{"compute", "compute", {}, 0, true};

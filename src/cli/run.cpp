@@ -16,7 +16,8 @@ int run(const Options& options) {
   const std::string name = options.schedule.empty() ? "overlapped" : options.schedule;
   int status = kDone;
   for (const std::string& schedule : schedule_names(name)) {
-    const Plan plan = lower(program, Schedule::named(program, schedule), make_topology(options, program.world())).plan;
+    const ProvenPlan plan = ProvenPlan::prove(
+        lower(program, Schedule::named(program, schedule), make_topology(options, program.world())).plan);
     status = std::max(status, on_ranks(program.world(), [&](Group& group) {
                         HostExecutor executor(group, plan, {.link_gb_s = options.link_gb_s});
                         Bindings inputs = random_inputs(program, options.seed, Fill::normal);

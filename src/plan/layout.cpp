@@ -21,9 +21,14 @@ PlanLayout::PlanLayout(const Plan& plan) : private_bytes(plan.ranks()) {
     std::size_t& end = buffer.symmetric ? symmetric[buffer.rank] : private_bytes[buffer.rank];
     end = aligned(end);
     buffer_offset.push_back(end);
-    end += static_cast<std::size_t>(volume(buffer.shape)) * size_of(buffer.dtype);
+    end += slot_bytes(buffer) * buffer.slots;
   }
   symmetric_bytes = aligned(*std::max_element(symmetric.begin(), symmetric.end()));
+}
+
+std::size_t PlanLayout::slot_bytes(const Buffer& buffer) {
+  const std::size_t bytes = static_cast<std::size_t>(volume(buffer.shape)) * size_of(buffer.dtype);
+  return buffer.slots == 1 ? bytes : aligned(bytes);
 }
 
 }  // namespace tileway

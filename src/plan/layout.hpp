@@ -17,6 +17,8 @@ struct PlanLayout {
   static constexpr std::size_t kSignalBytes = 8;
 
   explicit PlanLayout(const Plan& plan);
+  // From one slot of a buffer to the next.
+  static std::size_t slot_bytes(const Buffer& buffer);
 
   std::vector<std::size_t> buffer_offset;  // by BufferId, in the region of its kind on its rank
   std::vector<std::size_t> signal_offset;  // by SignalId, in the symmetric region of its rank

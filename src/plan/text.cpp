@@ -30,7 +30,8 @@ std::string task_text(const Plan& plan, TaskId id) {
   if (body.kind == Body::Kind::pointwise) text += fmt::format(" {}", name_of(body.function));
   text += "\n";
   for (const Wait& wait : task.waits)
-    text += fmt::format("          wait   signal {} >= {}\n", wait.signal, wait.value);
+    text += fmt::format("          wait   signal {} >= {}  at {}\n", wait.signal, wait.value,
+                        kStages[static_cast<std::size_t>(wait.stage)]);
   for (const auto* list : {&task.reads, &task.writes}) {
     for (const Access& access : *list) {
       text += fmt::format("          {:<6} {}  at {}\n", kModes[static_cast<std::size_t>(access.mode)],

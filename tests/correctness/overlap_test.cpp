@@ -181,28 +181,5 @@ TEST(Overlap, OnASlowLinkFourFifthsOfTheBytesLeaveBeforeTheLastTileIsDone) {
   }
 }
 
-// The comparison with the interpreter can fail: on a slow link, a task that does not wait works on what is not there
-// yet.
-TEST(Overlap, AForgottenWaitIsSeenInTheResult) {
-  const Program program =
-      make_program(find_operator("gemm_all_reduce"), 2, DType::f32, std::vector<std::int64_t>{64, 64, 64});
-  const Plan good = lower(program, Schedule::overlapped(program), testing::small_topology(2, 1, 1)).plan;
-  Bindings inputs = random_inputs(program, 1, Fill::integers);
-  const Bindings expected = interpret(program, inputs);
-  const HostExecutor::Options slow{.link_gb_s = 1e-3};
-  EXPECT_EQ(testing::run_threads(program, good, {inputs}, slow).outputs, expected);
-  int seen = 0;
-  int tried = 0;
-  for (std::size_t t = 0; t < good.tasks.size(); ++t) {
-    if (good.bodies[good.tasks[t].body].kind != Body::Kind::reduce_ranks) continue;
-    Plan broken = good;
-    broken.tasks[t].waits.clear();
-    ++tried;
-    seen += testing::run_threads(program, broken, {inputs}, slow).outputs != expected;
-  }
-  EXPECT_GT(tried, 3);
-  EXPECT_EQ(seen, tried);
-}
-
 }  // namespace
 }  // namespace tileway

@@ -88,7 +88,7 @@ TEST(Ranks, ProcessesAKilledRankIsNamedInTheMiddleOfRuns) {
   const std::string error = error_of([&] {
     Group::spawn(3, [&](Group& group) {
       reports.record(group.rank(), [&] {
-        HostExecutor executor(group, plan);
+        HostExecutor executor(group, ProvenPlan::prove(plan));
         for (int run = 0; run < 1000000; ++run) {
           if (run == 50 && group.rank() == 1) raise(SIGKILL);
           executor.run();
@@ -181,7 +181,9 @@ void other_arguments_are_the_same_error(Launch launch) {
       const auto [k, dtype, schedule] = vary(group.rank());
       const Program program =
           make_program(find_operator("gemm_all_reduce"), 4, dtype, std::vector<std::int64_t>{16, 16, k});
-      HostExecutor executor(group, lower(program, Schedule::named(program, schedule), testing::small_topology(4)).plan);
+      HostExecutor executor(
+          group,
+          ProvenPlan::prove(lower(program, Schedule::named(program, schedule), testing::small_topology(4)).plan));
       executor.run();
     };
   };
@@ -221,7 +223,7 @@ TEST(Ranks, ThreadsAStoppedRankIsNamedByTheWaitThatItLeavesOpen) {
     Group::threads(3, [&](Group& group) {
       group.set_deadline(std::chrono::milliseconds(400));
       reports.record(group.rank(), [&] {
-        HostExecutor executor(group, plan);
+        HostExecutor executor(group, ProvenPlan::prove(plan));
         executor.run();
         if (group.rank() == 2) {
           std::this_thread::sleep_for(std::chrono::milliseconds(1500));

@@ -23,9 +23,10 @@ TEST(Verify, EveryOperatorsPlansAreProvenOnEveryTopology) {
           const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
           EXPECT_TRUE(verdict.proven()) << op.name << " " << schedule.name() << " " << topology.to_text() << "\n"
                                         << (verdict.proven() ? "" : verdict.refusal->text);
-          fmt::print("proven {:<22} {:<10} {} ranks x {:>3} lanes: {:>6} instances, {:>7} pairs, {:>7.1f} ms, {:>5.1f} MB\n",
-                     op.name, schedule.name(), ranks, topology.lanes, verdict.proof.instances, verdict.proof.pairs, ms,
-                     static_cast<double>(verdict.proof.bytes) * 1e-6);
+          fmt::print(
+              "proven {:<22} {:<10} {} ranks x {:>3} lanes: {:>6} instances, {:>7} pairs, {:>7.1f} ms, {:>5.1f} MB\n",
+              op.name, schedule.name(), ranks, topology.lanes, verdict.proof.instances, verdict.proof.pairs, ms,
+              static_cast<double>(verdict.proof.bytes) * 1e-6);
         }
       }
     }
@@ -34,15 +35,19 @@ TEST(Verify, EveryOperatorsPlansAreProvenOnEveryTopology) {
 
 TEST(Verify, AnEightGpuGemmAllReduceIsProvenInASecondAndAQuarterGigabyte) {
   for (std::int64_t m : {4096, 8192}) {
-    const Program program = make_program(find_operator("gemm_all_reduce"), 8, DType::bf16, std::vector<std::int64_t>{m, 8192, 4096});
+    const Program program =
+        make_program(find_operator("gemm_all_reduce"), 8, DType::bf16, std::vector<std::int64_t>{m, 8192, 4096});
     for (const Schedule& schedule : {Schedule::unfused(program), Schedule::overlapped(program)}) {
       const Plan plan = lower(program, schedule, Topology::gpus(8)).plan;
       const auto begin = std::chrono::steady_clock::now();
       const Verdict verdict = verify(plan);
       const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       EXPECT_TRUE(verdict.proven());
-      fmt::print("proven gemm_all_reduce {}x8192x4096 {}: {} tasks, {} instances, {} lanes, {} pairs, {:.3f} s, {:.0f} MB of clocks\n", m, schedule.name(),
-                 plan.tasks.size(), verdict.proof.instances, verdict.proof.lanes, verdict.proof.pairs, s, static_cast<double>(verdict.proof.bytes) * 1e-6);
+      fmt::print(
+          "proven gemm_all_reduce {}x8192x4096 {}: {} tasks, {} instances, {} lanes, {} pairs, {:.3f} s, {:.0f} MB of "
+          "clocks\n",
+          m, schedule.name(), plan.tasks.size(), verdict.proof.instances, verdict.proof.lanes, verdict.proof.pairs, s,
+          static_cast<double>(verdict.proof.bytes) * 1e-6);
     }
   }
 }

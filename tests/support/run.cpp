@@ -14,8 +14,9 @@ Outcome run_threads(const Program& program, const Plan& plan, const std::vector<
   outcome.inputs = inputs.back();
   outcome.traces.resize(program.world());
   for (const auto& output : program.outputs()) outcome.outputs[output.name].resize(program.world());
+  const ProvenPlan proven = ProvenPlan::prove(plan);
   Group::threads(program.world(), [&](Group& group) {
-    HostExecutor executor(group, plan, options);
+    HostExecutor executor(group, proven, options);
     const int rank = group.rank();
     for (const Bindings& set : inputs) {
       for (const auto& [name, parts] : set) {

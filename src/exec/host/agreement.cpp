@@ -11,12 +11,13 @@
 namespace tileway {
 namespace {
 
-std::string describe(const Plan& plan) {
+std::string describe(const ProvenPlan& proven) {
+  const Plan& plan = proven.plan();
   std::string text = "the plan is " + plan.name + "\n";
   for (const std::string& line : plan.description) text += line + "\n";
   text += "the schedule is " + plan.schedule + "\n";
   text += "the topology is " + plan.topology.to_text() + "\n";
-  return text + fmt::format("the fingerprint of the plan is {:016x}\n", fingerprint(plan));
+  return text + fmt::format("the fingerprint of the plan is {:016x}\n", proven.fingerprint());
 }
 
 std::string line_of(const std::string& text, std::size_t number) {
@@ -27,11 +28,12 @@ std::string line_of(const std::string& text, std::size_t number) {
 
 }  // namespace
 
-void agree(Group& group, const Plan& plan) {
+void agree(Group& group, const ProvenPlan& proven) {
+  const Plan& plan = proven.plan();
   TW_REQUIRE(plan.ranks() == group.size(), ErrorKind::invalid, .where = plan.name,
              .what = "the plan is for another number of ranks than the group has",
              .expected = std::to_string(plan.ranks()), .got = std::to_string(group.size()));
-  const std::vector<std::string> texts = group.all_gather(describe(plan), "agreement on the plan");
+  const std::vector<std::string> texts = group.all_gather(describe(proven), "agreement on the plan");
   for (int rank = 1; rank < group.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
     std::size_t line = 0;

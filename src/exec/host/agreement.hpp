@@ -2,12 +2,12 @@
 #pragma once
 
 #include "tileway/group.hpp"
-#include "tileway/plan.hpp"
+#include "tileway/verify.hpp"
 
 namespace tileway {
 
 // Collective. Throws the same Error (mismatch) on every rank, showing the first difference with both values, unless all
 // ranks hold the same plan.
-void agree(Group& group, const Plan& plan);
+void agree(Group& group, const ProvenPlan& plan);
 
 }  // namespace tileway

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -40,6 +41,7 @@ struct Prepared {
   TaskId id;
   std::vector<host::View> reads;
   std::vector<host::View> writes;
+  bool slotted;  // works on buffers with several slots: its views change from run to run
   std::vector<WaitFor> waits;
   std::vector<Raise> raises;
   std::int64_t bytes_sent;
@@ -49,9 +51,10 @@ struct Prepared {
 
 class HostExecutor::State {
  public:
-  State(Group group, Plan plan, Options options)
+  State(Group group, ProvenPlan plan, Options options)
       : group_(std::move(group)),
-        plan_(std::move(plan)),
+        proven_(std::move(plan)),
+        plan_(proven_.plan()),
         options_(options),
         layout_(plan_),
         symmetric_(prepare_memory()),
@@ -87,19 +90,23 @@ class HostExecutor::State {
     return id;
   }
 
-  std::byte* address(BufferId id) const {
+  // Of the buffer's slot in run `epoch`.
+  std::byte* address(BufferId id, std::uint32_t epoch = 0) const {
     const Buffer& buffer = plan_.buffers[id];
-    if (buffer.symmetric) return symmetric_.on(buffer.rank).data() + layout_.buffer_offset[id];
+    const std::size_t offset = layout_.buffer_offset[id] + epoch % buffer.slots * PlanLayout::slot_bytes(buffer);
+    if (buffer.symmetric) return symmetric_.on(buffer.rank).data() + offset;
     TW_ASSERT(buffer.rank == group_.rank());
     auto base = reinterpret_cast<std::uintptr_t>(private_.data());
     base = (base + PlanLayout::kAlignment - 1) / PlanLayout::kAlignment * PlanLayout::kAlignment;
-    return reinterpret_cast<std::byte*>(base) + layout_.buffer_offset[id];
+    return reinterpret_cast<std::byte*>(base) + offset;
   }
 
   void run();
+  std::uint32_t runs_started() const { return runs_started_; }
 
   Group group_;
-  Plan plan_;
+  ProvenPlan proven_;
+  const Plan& plan_;
   Options options_;
   PlanLayout layout_;
   SymmetricMemory symmetric_;
@@ -108,8 +115,15 @@ class HostExecutor::State {
 
  private:
   SymmetricMemory prepare_memory() {
-    check_structure(plan_);
-    agree(group_, plan_);
+    for (std::size_t t = 0; t < plan_.tasks.size(); ++t) {
+      const Task& task = plan_.tasks[t];
+      const bool adds = std::any_of(task.writes.begin(), task.writes.end(),
+                                    [](const Access& write) { return write.mode == Access::Mode::accumulate; });
+      TW_REQUIRE(task.joint == -1 && !adds, ErrorKind::invalid, .where = task_name(plan_, static_cast<TaskId>(t)),
+                 .what = task.joint != -1 ? "the host has no engine for joint tasks" : "the host does not accumulate",
+                 .hint = "The explorer runs such plans");
+    }
+    agree(group_, proven_);
     return group_.allocate(layout_.symmetric_bytes);
   }
 
@@ -123,12 +137,12 @@ class HostExecutor::State {
     }
   }
 
-  host::View view(const Access& access) const {
+  host::View view(const Access& access, std::uint32_t epoch) const {
     const Buffer& buffer = plan_.buffers[access.buffer];
     const Dims strides = row_major_strides(buffer.shape);
     std::int64_t offset = 0;
     for (std::size_t d = 0; d < strides.size(); ++d) offset += access.box.start[d] * strides[d];
-    return {address(access.buffer) + offset * static_cast<std::int64_t>(size_of(buffer.dtype)), buffer.dtype,
+    return {address(access.buffer, epoch) + offset * static_cast<std::int64_t>(size_of(buffer.dtype)), buffer.dtype,
             access.box.extent, strides};
   }
 
@@ -142,13 +156,24 @@ class HostExecutor::State {
     return reinterpret_cast<Signal*>(symmetric_.on(plan_.signals[id].rank).data() + layout_.signal_offset[id]);
   }
 
+  void look_up(Prepared& prepared, std::uint32_t epoch) const {
+    const Task& task = plan_.tasks[prepared.id];
+    prepared.reads.clear();
+    prepared.writes.clear();
+    for (const Access& read : task.reads) prepared.reads.push_back(view(read, epoch));
+    for (const Access& write : task.writes) prepared.writes.push_back(view(write, epoch));
+  }
+
   std::vector<Prepared> prepare(const Lane& lane) const {
     std::vector<Prepared> tasks;
     for (TaskId id : lane.tasks) {
       const Task& task = plan_.tasks[id];
-      Prepared prepared{id, {}, {}, {}, {}, plan_.bytes_sent(task)};
-      for (const Access& read : task.reads) prepared.reads.push_back(view(read));
-      for (const Access& write : task.writes) prepared.writes.push_back(view(write));
+      Prepared prepared{id, {}, {}, false, {}, {}, plan_.bytes_sent(task)};
+      for (const auto* list : {&task.reads, &task.writes}) {
+        for (const Access& access : *list)
+          prepared.slotted = prepared.slotted || plan_.buffers[access.buffer].slots > 1;
+      }
+      look_up(prepared, 0);
       for (const Wait& wait : task.waits) {
         prepared.waits.push_back({signal(wait.signal), plan_.signals[wait.signal].total, wait.value, wait.signal});
       }
@@ -245,8 +270,9 @@ void HostExecutor::State::wait_for(const Prepared& task, const Prepared::WaitFor
 }
 
 void HostExecutor::State::run_lane(std::size_t lane) {
-  for (const Prepared& task : lanes_[lane]) {
+  for (Prepared& task : lanes_[lane]) {
     const std::int64_t reached_at = now_ns();
+    if (task.slotted) look_up(task, runs_started_ - 1);
     for (const Prepared::WaitFor& wait : task.waits) wait_for(task, wait);
     if (failed_) return;
     const std::int64_t begin = now_ns();
@@ -285,7 +311,7 @@ void HostExecutor::State::run() {
   }
 }
 
-HostExecutor::HostExecutor(Group& group, Plan plan, Options options)
+HostExecutor::HostExecutor(Group& group, ProvenPlan plan, Options options)
     : state_(std::make_unique<State>(group, std::move(plan), options)) {}
 HostExecutor::HostExecutor(HostExecutor&&) noexcept = default;
 HostExecutor& HostExecutor::operator=(HostExecutor&&) noexcept = default;
@@ -299,14 +325,16 @@ void HostExecutor::set_input(const std::string& name, const Array& part) {
              .where = fmt::format("{}, input '{}' of rank {}", plan().name, name, state_->group_.rank()),
              .what = "the array does not fit", .expected = text(buffer.dtype, buffer.shape),
              .got = text(part.dtype(), part.shape()));
-  if (part.bytes() > 0) std::memcpy(state_->address(id), part.data(), part.bytes());
+  if (part.bytes() > 0) std::memcpy(state_->address(id, state_->runs_started()), part.data(), part.bytes());
 }
 
 Array HostExecutor::get(const std::string& name) const {
   const BufferId id = state_->require_binding(name);
   const Buffer& buffer = state_->plan_.buffers[id];
   Array array(buffer.dtype, buffer.shape);
-  if (array.bytes() > 0) std::memcpy(array.data(), state_->address(id), array.bytes());
+  // What the last run left; before the first, what was set.
+  const std::uint32_t runs = state_->runs_started();
+  if (array.bytes() > 0) std::memcpy(array.data(), state_->address(id, runs > 0 ? runs - 1 : 0), array.bytes());
   return array;
 }
 

@@ -9,7 +9,8 @@ ClockStore::ClockStore(int columns) : columns_(static_cast<std::size_t>(columns)
 }
 
 std::uint32_t* ClockStore::scratch() {
-  if (count_ / kBlock == blocks_.size()) blocks_.push_back(std::make_unique_for_overwrite<std::uint32_t[]>(kBlock * columns_));
+  if (count_ / kBlock == blocks_.size())
+    blocks_.push_back(std::make_unique_for_overwrite<std::uint32_t[]>(kBlock * columns_));
   return blocks_[count_ / kBlock].get() + (count_ % kBlock) * columns_;
 }
 
@@ -82,9 +83,9 @@ class Clocks::Builder {
   };
   // A signal of a run.
   struct Raised {
-    bool partial = false;       // somebody waits for less than the total
+    bool partial = false;  // somebody waits for less than the total
     int waits_left = 0;
-    std::vector<Note> notes;    // kept one by one if `partial`, else only the first
+    std::vector<Note> notes;            // kept one by one if `partial`, else only the first
     std::vector<std::uint32_t> joined;  // of all notes, once there are two
   };
 
@@ -113,13 +114,16 @@ class Clocks::Builder {
       lane[0] = store_.raise(store_.join(lane[0], before[2]), column, sequence_.count_at_end(instance) - 1);
     for (std::size_t stage = 0; stage < 3; ++stage) {
       // Most often nothing happens at the later stages, and they know what the earlier one does.
-      if (stage > 0) lane[stage] = before[stage] == before[stage - 1] ? lane[stage - 1] : store_.join(before[stage], lane[stage - 1]);
+      if (stage > 0)
+        lane[stage] =
+            before[stage] == before[stage - 1] ? lane[stage - 1] : store_.join(before[stage], lane[stage - 1]);
       for (const Wait& wait : task.waits) {
         if (wait.stage == static_cast<Stage>(stage)) lane[stage] = after_wait(lane[stage], run, wait, instance);
       }
     }
     clocks_.stages_[instance] = lane;
-    for (const Notify& notify : task.notifies) note(sequence_.signal(run, notify.signal), {lane[2], instance, notify.amount});
+    for (const Notify& notify : task.notifies)
+      note(sequence_.signal(run, notify.signal), {lane[2], instance, notify.amount});
     if (task.index + 1 == static_cast<std::int32_t>(sequence_.plan(run).lanes[task.lane].tasks.size()) &&
         --lanes_left_[task.rank] == 0) {
       end_run(task.rank, run);
@@ -146,7 +150,8 @@ class Clocks::Builder {
     Raised& raised = raised_[signal];
     if (raised.waits_left == 0) return;
     if (raised.partial || raised.notes.empty()) raised.notes.push_back(note);
-    if (raised.partial || (raised.notes.size() == 1 && raised.notes[0].instance == note.instance && raised.joined.empty()))
+    if (raised.partial ||
+        (raised.notes.size() == 1 && raised.notes[0].instance == note.instance && raised.joined.empty()))
       return;
     if (raised.joined.empty()) {
       raised.joined.assign(store_.columns(), 0);
@@ -194,7 +199,8 @@ class Clocks::Builder {
       if (unseen > 0) counts.emplace_back(0, unseen);
       for (const Note& note : notes) {
         std::uint32_t count = store_.at(note.clock)[column];
-        if (clocks_.column_[note.instance] == static_cast<int>(column)) count = std::max(count, clocks_.count_[note.instance]);
+        if (clocks_.column_[note.instance] == static_cast<int>(column))
+          count = std::max(count, clocks_.count_[note.instance]);
         counts.emplace_back(count, note.amount);
       }
       std::sort(counts.begin(), counts.end());
@@ -217,7 +223,8 @@ class Clocks::Builder {
     for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
       const int other = sequence_.instance(run, static_cast<TaskId>(t));
       if (!without.ended[other]) continue;
-      const bool seen = std::any_of(notes.begin(), notes.end(), [&](const Note& note) { return note.instance == other; });
+      const bool seen =
+          std::any_of(notes.begin(), notes.end(), [&](const Note& note) { return note.instance == other; });
       for (const Notify& notify : plan.tasks[t].notifies) {
         if (!seen && notify.signal == id) possible += notify.amount;
       }

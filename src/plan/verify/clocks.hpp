@@ -77,10 +77,10 @@ class Clocks {
   class Builder;
   const Sequence& sequence_;
   ClockStore store_;
-  std::vector<std::array<ClockStore::Id, 3>> stages_;    // by instance
-  std::vector<int> column_;                              // by instance
-  std::vector<std::uint32_t> count_;                     // by instance: its lane's column once it has ended
-  std::vector<std::vector<ClockStore::Id>> callers_;     // by rank and run; also after the last run
+  std::vector<std::array<ClockStore::Id, 3>> stages_;  // by instance
+  std::vector<int> column_;                            // by instance
+  std::vector<std::uint32_t> count_;                   // by instance: its lane's column once it has ended
+  std::vector<std::vector<ClockStore::Id>> callers_;   // by rank and run; also after the last run
 };
 
 }  // namespace tileway::verifier

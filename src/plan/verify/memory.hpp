@@ -19,7 +19,7 @@ struct Touch {
 
 struct Memory {
   std::int32_t slots = 1;
-  std::deque<Access> callers;   // what the touches of callers point to
+  std::deque<Access> callers;  // what the touches of callers point to
   std::vector<Touch> touches;
 };
 

@@ -24,9 +24,9 @@ class Greedy {
   Progress run() {
     for (int rank = 0; rank < sequence_.ranks(); ++rank) begin_next_run(rank);
     while (!ready_.empty() || !deferred_.empty()) {
-      std::vector<int>& source = ready_.empty() ? deferred_ : ready_;
-      const int instance = source.back();
-      source.pop_back();
+      if (ready_.empty()) choose_deferred();
+      const int instance = ready_.back();
+      ready_.pop_back();
       start(instance);
     }
     result_.complete = result_.order.size() == result_.ended.size();
@@ -53,6 +53,21 @@ class Greedy {
     const Task& task = sequence_.task(instance);
     result_.standing[sequence_.lane_column(run, task.lane)] = instance;
     look(instance);
+  }
+
+  // One whose signals have all been raised in full, if there is one: about it nothing is left to guess.
+  void choose_deferred() {
+    const auto full = [&](int instance) {
+      const int run = sequence_.run_of(instance);
+      const std::vector<Wait>& waits = sequence_.task(instance).waits;
+      return std::all_of(waits.begin(), waits.end(), [&](const Wait& wait) {
+        return raised_[sequence_.signal(run, wait.signal)] == sequence_.plan(run).signals[wait.signal].total;
+      });
+    };
+    auto chosen = std::find_if(deferred_.begin(), deferred_.end(), full);
+    if (chosen == deferred_.end()) --chosen;
+    ready_.push_back(*chosen);
+    deferred_.erase(chosen);
   }
 
   // Starts it, or leaves it with the first signal that it misses.
@@ -110,10 +125,10 @@ class Greedy {
   const Sequence& sequence_;
   int frozen_;
   Progress result_;
-  std::vector<std::uint64_t> raised_;             // by signal of a run
-  std::vector<std::vector<int>> blocked_;         // by signal of a run
+  std::vector<std::uint64_t> raised_;                 // by signal of a run
+  std::vector<std::vector<int>> blocked_;             // by signal of a run
   std::vector<std::vector<std::vector<int>>> begun_;  // by run and joint
-  std::vector<int> lanes_left_;                   // by rank
+  std::vector<int> lanes_left_;                       // by rank
   std::vector<int> ready_;
   std::vector<int> deferred_;
 };

@@ -132,9 +132,10 @@ class Sweep {
         if (a.access->mode == Mode::write && forwards) cover(x, y);
         if (b.access->mode == Mode::write && !forwards) cover(y, x);
         // A sum that its reader reads too early: only the caller's reading is surely meant to be after it.
-        const bool late = forwards ? a.task == -1 && b.access->mode == Mode::accumulate
-                                   : b.task == -1 && a.access->mode == Mode::accumulate;
-        if (late) add_late(forwards ? b : a, forwards ? a : b, run_a);
+        const Touch& reader = forwards ? a : b;
+        const Touch& sum = forwards ? b : a;
+        if (reader.task == -1 && reader.access->mode == Mode::read && sum.access->mode == Mode::accumulate)
+          add_late(sum, reader, run_a);
       }
     }
   }
@@ -150,12 +151,19 @@ class Sweep {
     const int first_run = swap ? run_b : run_a;
     const int second_run = swap ? run_a : run_b;
     suspects_.push_back({Fault::race, instance(first, first_run), instance(second, second_run), first.access->stage,
-                         second.access->stage, &plan_of(second), second.buffer, intersect(first.access->box, second.access->box)});
+                         second.access->stage, &plan_of(second), second.buffer,
+                         intersect(first.access->box, second.access->box)});
   }
 
   void add_late(const Touch& sum, const Touch& caller, int run) {
-    suspects_.push_back({Fault::unwritten, {run, sum.task, sum.rank}, {run + 1, -1, caller.rank}, sum.access->stage,
-                         Stage::load, &plan_of(caller), caller.buffer, intersect(sum.access->box, caller.access->box)});
+    suspects_.push_back({Fault::unwritten,
+                         {run, sum.task, sum.rank},
+                         {run + 1, -1, caller.rank},
+                         sum.access->stage,
+                         Stage::load,
+                         &plan_of(caller),
+                         caller.buffer,
+                         intersect(sum.access->box, caller.access->box)});
   }
 
   // Adds up what is written before a touch, in the first run of its plan.
@@ -190,12 +198,20 @@ class Sweep {
       auto found = std::find_if(slices.begin(), slices.end(), [&](const auto& s) { return s.first == partition; });
       if (found == slices.end()) found = slices.insert(found, {partition, {}});
       found->second.insert(write.access->slice);
-      if (static_cast<int>(found->second.size()) == slices_of(plan_of(read), partition)) covers.push_back(write.access->box);
+      if (static_cast<int>(found->second.size()) == slices_of(plan_of(read), partition))
+        covers.push_back(write.access->box);
     }
     const Box missing = uncovered(box(reader), covers);
     if (missing.empty()) return;
-    Suspect suspect{Fault::unwritten, {run, -1, read.rank}, {run, read.task, read.rank}, Stage::store,
-                    read.access->stage, &plan_of(read), read.buffer, missing, true};
+    Suspect suspect{Fault::unwritten,
+                    {run, -1, read.rank},
+                    {run, read.task, read.rank},
+                    Stage::store,
+                    read.access->stage,
+                    &plan_of(read),
+                    read.buffer,
+                    missing,
+                    true};
     if (read.task == -1) suspect.second.run = run + 1;
     if (unordered) {
       suspect.first = {run, unordered->task, unordered->rank};

@@ -19,8 +19,7 @@ std::vector<SignalUse> uses(const Plan& plan) {
   std::vector<SignalUse> all(plan.signals.size());
   for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
     for (const Wait& wait : plan.tasks[t].waits) all[wait.signal].waits.emplace_back(static_cast<TaskId>(t), &wait);
-    for (const Notify& notify : plan.tasks[t].notifies)
-      all[notify.signal].notifiers.push_back(static_cast<TaskId>(t));
+    for (const Notify& notify : plan.tasks[t].notifies) all[notify.signal].notifiers.push_back(static_cast<TaskId>(t));
   }
   return all;
 }
@@ -86,7 +85,8 @@ class Chain {
         return -1;
       }
       const int standing = in_front_of(missing[0]);
-      reasons_.push_back(fmt::format("{}; {} would raise it{}", what, describe(sequence_, sequence_.describe(missing[0])),
+      reasons_.push_back(fmt::format("{}; {} would raise it{}", what,
+                                     describe(sequence_, sequence_.describe(missing[0])),
                                      standing == missing[0] ? "" : ", and is behind"));
       return standing;
     }
@@ -163,10 +163,9 @@ std::string order_text(const Sequence& sequence, const std::vector<Event>& order
       if (number == kShown / 2 + 1) text += fmt::format("    ... {} more\n", order.size() - kShown);
       continue;
     }
-    text += fmt::format("    {}. {}{}\n", number, describe(sequence, event.instance),
-                        event.instance.task == -1
-                            ? ""
-                            : fmt::format(" {}", kDoes[static_cast<std::size_t>(event.stage)]));
+    text +=
+        fmt::format("    {}. {}{}\n", number, describe(sequence, event.instance),
+                    event.instance.task == -1 ? "" : fmt::format(" {}", kDoes[static_cast<std::size_t>(event.stage)]));
   }
   return text;
 }
@@ -181,16 +180,19 @@ std::optional<Refusal> check_scopes(const Plan& plan) {
       const SignalInfo& signal = plan.signals[notify.signal];
       Refusal refusal{.fault = Fault::scope, .tasks = {{0, id, task.rank}}, .signal = notify.signal};
       if (signal.rank != task.rank) {
-        refusal.text = fmt::format("{} raises signal {} of rank {} at device scope: its waiter is on another device and may never see it, or see it before the data\n",
-                                   task_name(plan, id), notify.signal, signal.rank);
+        refusal.text = fmt::format(
+            "{} raises signal {} of rank {} at device scope: its waiter is on another device and may never see it, or "
+            "see it before the data\n",
+            task_name(plan, id), notify.signal, signal.rank);
         return refusal;
       }
       for (const auto& [waiter, wait] : all[notify.signal].waits) {
         const Engine engine = plan.lanes[plan.tasks[waiter].lane].engine;
         if (engine == Engine::compute) continue;
         refusal.tasks.push_back({0, waiter, task.rank});
-        refusal.text = fmt::format("{} raises signal {} at device scope, and {} waits for it on a {} lane, which is not part of the device\n",
-                                   task_name(plan, id), notify.signal, task_name(plan, waiter), name_of(engine));
+        refusal.text = fmt::format(
+            "{} raises signal {} at device scope, and {} waits for it on a {} lane, which is not part of the device\n",
+            task_name(plan, id), notify.signal, task_name(plan, waiter), name_of(engine));
         return refusal;
       }
     }
@@ -207,8 +209,10 @@ std::optional<Refusal> check_residency(const Plan& plan) {
     if (++lanes[{lane.rank, lane.engine}] <= offered) continue;
     Refusal refusal{.fault = Fault::residency};
     if (!lane.tasks.empty()) refusal.tasks.push_back({0, lane.tasks[0], lane.rank});
-    refusal.text = fmt::format("rank {} has more {} lanes than the {} that the topology offers: a lane that waits could keep the one that it waits for from starting\n",
-                               lane.rank, name_of(lane.engine), offered);
+    refusal.text = fmt::format(
+        "rank {} has more {} lanes than the {} that the topology offers: a lane that waits could keep the one that it "
+        "waits for from starting\n",
+        lane.rank, name_of(lane.engine), offered);
     return refusal;
   }
   return std::nullopt;
@@ -228,13 +232,15 @@ std::optional<Refusal> check_run_ahead(const Sequence& sequence, const Clocks& c
         for (TaskId notifier : all[s].notifiers) {
           // On one rank the caller is between the two runs.
           if (plan.tasks[notifier].rank == plan.signals[s].rank) continue;
-          if (clocks.ended_before(sequence.instance(run, waiter), sequence.instance(next, notifier), Stage::store)) continue;
+          if (clocks.ended_before(sequence.instance(run, waiter), sequence.instance(next, notifier), Stage::store))
+            continue;
           const Instance early{next, notifier, plan.tasks[notifier].rank};
           const Instance waiting{run, waiter, plan.tasks[waiter].rank};
           return Refusal{.fault = Fault::run_ahead,
                          .tasks = {waiting, early},
                          .signal = static_cast<SignalId>(s),
-                         .text = fmt::format("{} may raise signal {} before {} has waited for its value of run {}: it would take the one for the other\n",
+                         .text = fmt::format("{} may raise signal {} before {} has waited for its value of run {}: it "
+                                             "would take the one for the other\n",
                                              describe(sequence, early), s, describe(sequence, waiting), run)};
         }
       }

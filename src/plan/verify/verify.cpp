@@ -52,11 +52,16 @@ Refusal explain(const Sequence& sequence, const Progress& progress, const std::v
   };
   const Suspect& worst = *std::min_element(suspects.begin(), suspects.end(),
                                            [&](const Suspect& a, const Suspect& b) { return rank_of(a) < rank_of(b); });
-  Refusal refusal{.fault = worst.fault, .tasks = {worst.first, worst.second}, .signal = -1, .buffer = worst.buffer, .region = worst.region};
+  Refusal refusal{.fault = worst.fault,
+                  .tasks = {worst.first, worst.second},
+                  .signal = -1,
+                  .buffer = worst.buffer,
+                  .region = worst.region};
   const bool caller = worst.second.task == -1;
   const Plan& plan = *worst.plan;
   const Buffer& buffer = plan.buffers[worst.buffer];
-  const std::string where = fmt::format("{} of buffer {} '{}' of rank {}", to_string(worst.region), worst.buffer, buffer.name, buffer.rank);
+  const std::string where =
+      fmt::format("{} of buffer {} '{}' of rank {}", to_string(worst.region), worst.buffer, buffer.name, buffer.rank);
   const std::string first = describe(sequence, worst.first);
   const std::string second = describe(sequence, worst.second);
   if (worst.nobody_writes) {
@@ -68,9 +73,11 @@ Refusal explain(const Sequence& sequence, const Progress& progress, const std::v
   refusal.text = worst.fault == Fault::race
                      ? fmt::format("{} and {} both touch {}, and nothing orders them\n", first, second, where)
                      : fmt::format("{} reads {} and {} need not have written it by then\n", second, where, first);
-  if (!caller) refusal.text += fmt::format("  task {} {}\n", worst.second.task, waits_of(plan, plan.tasks[worst.second.task]));
+  if (!caller)
+    refusal.text += fmt::format("  task {} {}\n", worst.second.task, waits_of(plan, plan.tasks[worst.second.task]));
   if (!refusal.order.empty())
-    refusal.text += fmt::format("  an order in which the second comes before the first has ended:\n{}", order_text(sequence, refusal.order));
+    refusal.text += fmt::format("  an order in which the second comes before the first has ended:\n{}",
+                                order_text(sequence, refusal.order));
   return refusal;
 }
 
@@ -127,7 +134,8 @@ Verdict verify_without(std::span<const Plan* const> plans, const std::set<Fault>
 }  // namespace verifier
 
 std::string_view name_of(Fault fault) {
-  constexpr std::array<std::string_view, kFaultCount> kNames{"deadlock", "race", "unwritten", "run ahead", "scope", "residency"};
+  constexpr std::array<std::string_view, kFaultCount> kNames{"deadlock",  "race",  "unwritten",
+                                                             "run ahead", "scope", "residency"};
   return kNames[static_cast<std::size_t>(fault)];
 }
 

@@ -148,14 +148,14 @@ class Replay {
   const Sequence& sequence_;
   Event unfinished_;
   Event target_;
-  std::vector<std::array<std::size_t, 3>> done_;      // by lane column: tasks whose stage is over, in the rank's run
-  std::vector<std::vector<std::size_t>> raised_;      // by signal of a run: steps
-  std::vector<std::uint64_t> sum_;                    // by signal of a run
-  std::vector<std::vector<Place>> waiting_;           // by signal of a run
+  std::vector<std::array<std::size_t, 3>> done_;  // by lane column: tasks whose stage is over, in the rank's run
+  std::vector<std::vector<std::size_t>> raised_;  // by signal of a run: steps
+  std::vector<std::uint64_t> sum_;                // by signal of a run
+  std::vector<std::vector<Place>> waiting_;       // by signal of a run
   std::vector<int> run_of_rank_;
   std::vector<int> stores_left_;
-  std::vector<std::size_t> caller_step_;              // by rank: its last
-  std::vector<std::size_t> step_of_;                  // by instance and stage
+  std::vector<std::size_t> caller_step_;  // by rank: its last
+  std::vector<std::size_t> step_of_;      // by instance and stage
   std::vector<Step> steps_;
   std::vector<Place> lanes_;
   bool found_ = false;

@@ -1,0 +1,284 @@
+#include "support/oracle.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace tileway::testing {
+namespace {
+
+using Mode = Access::Mode;
+
+class Explorer {
+ public:
+  Explorer(const Plan& plan, int runs, std::size_t states_at_most)
+      : plan_(plan), runs_(runs), states_at_most_(states_at_most) {
+    has_stage_.assign(plan.lanes.size(), {true, false, true});
+    for (const Task& task : plan.tasks) {
+      bool& epilogue = has_stage_[task.lane][1];
+      for (const Wait& wait : task.waits) epilogue = epilogue || wait.stage == Stage::epilogue;
+      for (const auto* list : {&task.reads, &task.writes}) {
+        for (const Access& access : *list) epilogue = epilogue || access.stage == Stage::epilogue;
+      }
+    }
+    for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
+      if (plan.tasks[t].joint != -1) joints_[plan.tasks[t].joint].push_back(static_cast<TaskId>(t));
+    }
+  }
+
+  Oracle explore() {
+    // Ranks begin before the first caller's turn, with the run before the first over.
+    State start;
+    start.run.assign(plan_.ranks(), -1);
+    start.done.assign(plan_.lanes.size(), {0, 0, 0});
+    for (std::size_t l = 0; l < plan_.lanes.size(); ++l)
+      start.done[l].fill(static_cast<std::uint8_t>(plan_.lanes[l].tasks.size()));
+    push(std::move(start));
+    while (!open_.empty()) {
+      const State state = std::move(open_.back());
+      open_.pop_back();
+      if (++oracle_.states > states_at_most_) {
+        oracle_.finished = false;
+        break;
+      }
+      visit(state);
+    }
+    return oracle_;
+  }
+
+ private:
+  struct State {
+    std::vector<std::int8_t> run;                   // by rank
+    std::vector<std::array<std::uint8_t, 3>> done;  // by lane and stage, in the rank's run
+  };
+  // A stage of a task, or a caller's turn (lane -1).
+  struct Step {
+    int rank;
+    int run;
+    std::int32_t lane;
+    int stage;
+    TaskId task;
+  };
+  struct Touch {
+    BufferId buffer;
+    int slot;
+    int run;
+    const Access* access;  // none: the caller's, of everything
+    Mode mode;
+  };
+
+  void push(State state) {
+    std::string key;
+    for (std::int8_t run : state.run) key.push_back(static_cast<char>(run));
+    for (const auto& lane : state.done) {
+      for (std::uint8_t count : lane) key.push_back(static_cast<char>(count));
+    }
+    if (seen_.insert(std::move(key)).second) open_.push_back(std::move(state));
+  }
+
+  std::size_t length(std::int32_t lane) const { return plan_.lanes[lane].tasks.size(); }
+
+  bool stage_over(const State& state, TaskId id, int run, int stage) const {
+    const Task& task = plan_.tasks[id];
+    if (state.run[task.rank] != run) return state.run[task.rank] > run;
+    return state.done[task.lane][stage] > task.index;
+  }
+
+  std::uint64_t counter(const State& state, SignalId signal) const {
+    std::uint64_t sum = 0;
+    for (std::size_t t = 0; t < plan_.tasks.size(); ++t) {
+      const Task& task = plan_.tasks[t];
+      for (const Notify& notify : task.notifies) {
+        if (notify.signal != signal || state.run[task.rank] < 0) continue;
+        const bool this_run = state.done[task.lane][2] > task.index;
+        sum += notify.amount * static_cast<std::uint64_t>(state.run[task.rank] + this_run);
+      }
+    }
+    return sum;
+  }
+
+  bool waits_hold(const State& state, const Task& task, int stage) const {
+    return std::all_of(task.waits.begin(), task.waits.end(), [&](const Wait& wait) {
+      if (static_cast<int>(wait.stage) != stage) return true;
+      const std::uint64_t before = static_cast<std::uint64_t>(state.run[task.rank]) * plan_.signals[wait.signal].total;
+      return counter(state, wait.signal) >= before + wait.value;
+    });
+  }
+
+  // Whether a collective has all its members, as far as this stage of one of them needs it: none ends before all have
+  // begun.
+  bool joined(const State& state, const Task& task, int run) const {
+    if (task.joint == -1) return true;
+    const std::vector<TaskId>& members = joints_.at(task.joint);
+    return std::all_of(members.begin(), members.end(), [&](TaskId id) { return stage_over(state, id, run, 0); });
+  }
+
+  std::vector<Step> enabled(const State& state) const {
+    std::vector<Step> steps;
+    for (int rank = 0; rank < plan_.ranks(); ++rank) {
+      if (state.run[rank] == runs_) continue;
+      bool over = true;
+      for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
+        if (plan_.lanes[l].rank == rank) over = over && state.done[l][2] == length(static_cast<std::int32_t>(l));
+      }
+      if (over) steps.push_back({rank, state.run[rank] + 1, -1, 0, -1});
+    }
+    for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
+      const int run = state.run[plan_.lanes[l].rank];
+      if (run < 0 || run == runs_) continue;
+      for (int stage = 0; stage < 3; ++stage) {
+        const std::size_t next = state.done[l][stage];
+        if (next == plan_.lanes[l].tasks.size() || (stage > 0 && state.done[l][stage - 1] <= next)) continue;
+        const TaskId id = plan_.lanes[l].tasks[next];
+        const Task& task = plan_.tasks[id];
+        if (stage == 0 && task.after_previous && state.done[l][2] < next) continue;
+        if (!waits_hold(state, task, stage) || (stage == 2 && !joined(state, task, run))) continue;
+        steps.push_back({task.rank, run, static_cast<std::int32_t>(l), stage, id});
+      }
+    }
+    return steps;
+  }
+
+  std::vector<Touch> touches(const Step& step) const {
+    std::vector<Touch> all;
+    const auto slot = [&](BufferId buffer, int run) { return run % plan_.buffers[buffer].slots; };
+    if (step.task == -1) {
+      for (const Plan::Binding& input : plan_.inputs) {
+        if (input.rank == step.rank && step.run < runs_)
+          all.push_back({input.buffer, slot(input.buffer, step.run), step.run, nullptr, Mode::write});
+      }
+      for (const Plan::Binding& output : plan_.outputs) {
+        if (output.rank == step.rank && step.run > 0)
+          all.push_back({output.buffer, slot(output.buffer, step.run - 1), step.run - 1, nullptr, Mode::read});
+      }
+      return all;
+    }
+    for (const auto* list : {&plan_.tasks[step.task].reads, &plan_.tasks[step.task].writes}) {
+      for (const Access& access : *list) {
+        if (static_cast<int>(access.stage) == step.stage)
+          all.push_back({access.buffer, slot(access.buffer, step.run), step.run, &access, access.mode});
+      }
+    }
+    return all;
+  }
+
+  Box box_of(const Touch& touch) const {
+    return touch.access ? touch.access->box : Box::whole(plan_.buffers[touch.buffer].shape);
+  }
+
+  bool conflict(const Touch& a, const Touch& b) const {
+    if (a.buffer != b.buffer || a.slot != b.slot || (a.mode == Mode::read && b.mode == Mode::read)) return false;
+    if (a.access && b.access) {
+      if (a.mode == Mode::accumulate && b.mode == Mode::accumulate && a.access->op == b.access->op) return false;
+      if (a.access->partition != -1 && a.access->partition == b.access->partition && a.access->slice != b.access->slice)
+        return false;
+    }
+    return overlaps(box_of(a), box_of(b));
+  }
+
+  // Every element that a touch needs, one by one.
+  bool all_written(const State& state, const Touch& touch, TaskId reader) const {
+    const Box box = box_of(touch);
+    std::map<std::int32_t, int> slices_left;
+    for (std::size_t p = 0; p < plan_.partitions.size(); ++p) slices_left[static_cast<std::int32_t>(p)] = 0;
+    std::vector<const Access*> written;
+    for (std::size_t t = 0; t < plan_.tasks.size(); ++t) {
+      for (const Access& write : plan_.tasks[t].writes) {
+        if (write.buffer != touch.buffer || write.mode != Mode::write || static_cast<TaskId>(t) == reader) continue;
+        const bool over = stage_over(state, static_cast<TaskId>(t), touch.run, static_cast<int>(write.stage));
+        if (write.partition != -1 && !over) ++slices_left[write.partition];
+        if (over) written.push_back(&write);
+      }
+    }
+    Dims at = box.start;
+    for (std::int64_t i = 0; i < box.volume(); ++i) {
+      std::int64_t rest = i;
+      for (std::size_t d = at.size(); d-- > 0;) {
+        at[d] = box.start[d] + rest % box.extent[d];
+        rest /= box.extent[d];
+      }
+      const Box element{at, Dims::filled(at.size(), 1)};
+      const bool found = std::any_of(written.begin(), written.end(), [&](const Access* write) {
+        return (write->partition == -1 || slices_left[write->partition] == 0) && overlaps(write->box, element);
+      });
+      if (!found) return false;
+    }
+    return true;
+  }
+
+  void look_at(const State& state, const Step& step) {
+    for (const Touch& touch : touches(step)) {
+      const bool holds_nothing = plan_.buffers[touch.buffer].role == Buffer::Role::scratch;
+      if (touch.mode != Mode::write && holds_nothing && !all_written(state, touch, step.task))
+        oracle_.faults.insert(Fault::unwritten);
+      if (step.task != -1 || touch.mode != Mode::read) continue;
+      for (std::size_t t = 0; t < plan_.tasks.size(); ++t) {
+        for (const Access& write : plan_.tasks[t].writes) {
+          if (write.buffer == touch.buffer && write.mode == Mode::accumulate &&
+              !stage_over(state, static_cast<TaskId>(t), touch.run, static_cast<int>(write.stage)))
+            oracle_.faults.insert(Fault::unwritten);
+        }
+      }
+    }
+    if (step.task == -1 || step.stage != 2 || step.run == 0) return;
+    for (const Notify& notify : plan_.tasks[step.task].notifies) {
+      for (std::size_t t = 0; t < plan_.tasks.size(); ++t) {
+        for (const Wait& wait : plan_.tasks[t].waits) {
+          if (wait.signal == notify.signal &&
+              !stage_over(state, static_cast<TaskId>(t), step.run - 1, static_cast<int>(wait.stage)))
+            oracle_.faults.insert(Fault::run_ahead);
+        }
+      }
+    }
+  }
+
+  void visit(const State& state) {
+    const std::vector<Step> steps = enabled(state);
+    const bool over = std::all_of(state.run.begin(), state.run.end(), [&](std::int8_t run) { return run == runs_; });
+    if (steps.empty() && !over) oracle_.faults.insert(Fault::deadlock);
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      look_at(state, steps[i]);
+      for (std::size_t j = i + 1; j < steps.size(); ++j) {
+        if (steps[i].task == steps[j].task && steps[i].task != -1) continue;
+        for (const Touch& a : touches(steps[i])) {
+          for (const Touch& b : touches(steps[j])) {
+            if (conflict(a, b)) oracle_.faults.insert(Fault::race);
+          }
+        }
+      }
+    }
+    for (const Step& step : steps) {
+      State next = state;
+      if (step.task == -1) {
+        next.run[step.rank] = static_cast<std::int8_t>(step.run);
+        for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
+          if (plan_.lanes[l].rank == step.rank) next.done[l] = {0, 0, 0};
+        }
+      } else {
+        ++next.done[step.lane][step.stage];
+        if (step.stage == 0 && !has_stage_[step.lane][1]) ++next.done[step.lane][1];
+      }
+      push(std::move(next));
+    }
+  }
+
+  const Plan& plan_;
+  int runs_;
+  std::size_t states_at_most_;
+  std::vector<std::array<bool, 3>> has_stage_;  // by lane
+  std::map<std::int32_t, std::vector<TaskId>> joints_;
+  std::vector<State> open_;
+  std::unordered_set<std::string> seen_;
+  Oracle oracle_;
+};
+
+}  // namespace
+
+Oracle explore_every_order(const Plan& plan, int runs, std::size_t states_at_most) {
+  return Explorer(plan, runs, states_at_most).explore();
+}
+
+}  // namespace tileway::testing

@@ -1,0 +1,24 @@
+// What can go wrong with a small plan, found by walking through every state that it can be in.
+#pragma once
+
+#include <cstddef>
+#include <set>
+
+#include "tileway/verify.hpp"
+
+namespace tileway::testing {
+
+struct Oracle {
+  std::set<Fault> faults;
+  std::size_t states = 0;
+  bool finished = true;  // all states were seen
+};
+
+// Runs the plan `runs` times in every order that docs/MEMORY_MODEL.md allows: each lane's stages in turn, ranks in
+// different runs, counters as they are in memory. Two conflicting accesses that can begin in one state are a race; a
+// read that can begin before all of its elements are written is unwritten; a notification that can come before a wait
+// of the run before has passed runs ahead; a state from which nothing goes on is a deadlock. Shares no code with the
+// verifier. Scopes and residency are no matter of order and are not looked at.
+Oracle explore_every_order(const Plan& plan, int runs, std::size_t states_at_most);
+
+}  // namespace tileway::testing
