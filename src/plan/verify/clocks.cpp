@@ -148,7 +148,7 @@ class Clocks::Builder {
 
   void note(int signal, const Note& note) {
     Raised& raised = raised_[signal];
-    if (raised.waits_left == 0) return;
+    if (raised.waits_left == 0 && !raised.partial) return;
     if (raised.partial || raised.notes.empty()) raised.notes.push_back(note);
     if (raised.partial ||
         (raised.notes.size() == 1 && raised.notes[0].instance == note.instance && raised.joined.empty()))
@@ -172,7 +172,7 @@ class Clocks::Builder {
     Raised& raised = raised_[signal];
     if (wait.value > 0) {
       if (raised.partial) {
-        known = after_some(known, signal, wait.value, run, wait.signal, instance);
+        known = after_some(known, wait.value, run, wait.signal, instance);
       } else if (raised.joined.empty()) {
         std::fill(room_.begin(), room_.end(), 0U);
         add_to(room_, raised.notes[0]);
@@ -181,19 +181,29 @@ class Clocks::Builder {
         known = store_.join(known, raised.joined.data());
       }
     }
-    if (--raised.waits_left == 0) raised = {};
+    if (--raised.waits_left == 0 && !raised.partial) raised = {};
     return known;
   }
 
   // A column's count is certain when the notifications that do not know it cannot make up the value: so it is the
-  // least count that enough of the others, in the order of what they know, come to.
-  Id after_some(Id known, int signal, std::uint32_t value, int run, SignalId id, int instance) {
-    std::vector<Note> notes = raised_[signal].notes;
-    std::uint32_t seen = 0;
-    for (const Note& note : notes) seen += note.amount;
-    std::uint32_t unseen = sequence_.plan(run).signals[id].total - seen;
-    if (unseen > 0) unseen = possible_without(instance, run, id, notes);
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> counts;  // in a column, and the amount
+  // least count that enough of the others, in the order of what they know, come to. The counter goes on from run to
+  // run, so the notifications of the runs before count too.
+  Id after_some(Id known, std::uint32_t value, int run, SignalId id, int instance) {
+    const std::uint32_t total = sequence_.plan(run).signals[id].total;
+    std::vector<Note> notes;
+    std::uint64_t wanted = value;
+    std::uint64_t unseen = 0;
+    for (int earlier = 0; earlier <= run; ++earlier) {
+      if (sequence_.plan_number(earlier) != sequence_.plan_number(run)) continue;
+      const std::vector<Note>& seen = raised_[sequence_.signal(earlier, id)].notes;
+      std::uint64_t left = total;
+      for (const Note& note : seen) left -= note.amount;
+      if (earlier < run) wanted += total;
+      if (earlier == run && left > 0) left = possible_without(instance, run, id, seen);
+      unseen += left;
+      notes.insert(notes.end(), seen.begin(), seen.end());
+    }
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> counts;  // in a column, and the amount
     for (std::size_t column = 0; column < room_.size(); ++column) {
       counts.clear();
       if (unseen > 0) counts.emplace_back(0, unseen);
@@ -204,11 +214,11 @@ class Clocks::Builder {
         counts.emplace_back(count, note.amount);
       }
       std::sort(counts.begin(), counts.end());
-      std::uint32_t sum = 0;
+      std::uint64_t sum = 0;
       for (const auto& [count, amount] : counts) {
         sum += amount;
         room_[column] = count;
-        if (sum >= value) break;
+        if (sum >= wanted) break;
       }
     }
     return store_.join(known, room_.data());

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "plan/check.hpp"
+#include "tileway/error.hpp"
 
 namespace tileway::verifier {
 namespace {
@@ -31,8 +32,10 @@ class Chain {
     for (int instance = 0; instance < sequence.instances(); ++instance) {
       if (progress.ended[instance]) continue;
       const int run = sequence.run_of(instance);
-      for (const Notify& notify : sequence.task(instance).notifies)
-        missing_[sequence.signal(run, notify.signal)].push_back(instance);
+      for (const Notify& notify : sequence.task(instance).notifies) {
+        std::vector<int>& missing = missing_[sequence.signal(run, notify.signal)];
+        if (missing.empty() || missing.back() != instance) missing.push_back(instance);
+      }
     }
   }
 
@@ -90,6 +93,7 @@ class Chain {
                                      standing == missing[0] ? "" : ", and is behind"));
       return standing;
     }
+    TW_ASSERT(task.joint != -1);
     signals_.push_back(-1);
     reasons_.push_back(fmt::format("has begun joint {} and waits for its other members", task.joint));
     return missing_member(run, task.joint);
