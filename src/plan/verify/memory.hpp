@@ -26,6 +26,9 @@ struct Memory {
 // One for each buffer, and for each name that buffers share. Accesses of nothing (empty boxes) are left out.
 std::vector<Memory> memories(const Sequence& sequence);
 
+// What is left of `box` without `hole`, as boxes that do not overlap.
+std::vector<Box> without(Box box, const Box& hole);
+
 // The part of `box` that none of `covers` has; empty where there is none.
 Box uncovered(const Box& box, const std::vector<Box>& covers);
 

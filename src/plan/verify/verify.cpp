@@ -17,13 +17,6 @@ namespace tileway {
 namespace verifier {
 namespace {
 
-// After how many runs everything is as it was: see docs/MEMORY_MODEL.md.
-int period(const Plan& plan) {
-  std::int32_t period = 1;
-  for (const Buffer& buffer : plan.buffers) period = std::lcm(period, buffer.slots);
-  return period;
-}
-
 std::size_t longest_chain(const Sequence& sequence, const Progress& progress) {
   const Plan& plan = sequence.plan(0);
   std::vector<std::size_t> reached(plan.signals.size(), 0);
@@ -109,6 +102,12 @@ Verdict verify_sequence(const Sequence& sequence, const std::set<Fault>& off) {
 
 }  // namespace
 
+int runs_to_prove(const Plan& plan) {
+  std::int32_t period = 1;
+  for (const Buffer& buffer : plan.buffers) period = std::lcm(period, buffer.slots);
+  return period + 1;
+}
+
 Verdict verify_without(std::span<const Plan* const> plans, const std::set<Fault>& switched_off) {
   Verdict verdict;
   for (const Plan* plan : plans) {
@@ -118,7 +117,7 @@ Verdict verify_without(std::span<const Plan* const> plans, const std::set<Fault>
     if (verdict.refusal) return verdict;
   }
   for (const Plan* plan : plans) {
-    verdict = verify_sequence(Sequence(std::vector<const Plan*>(period(*plan) + 1, plan)), switched_off);
+    verdict = verify_sequence(Sequence(std::vector<const Plan*>(runs_to_prove(*plan), plan)), switched_off);
     if (verdict.refusal) return verdict;
   }
   for (const Plan* first : plans) {

@@ -7,6 +7,9 @@
 
 namespace tileway::verifier {
 
+// Of a plan alone: one run more than the period after which its memory recurs.
+int runs_to_prove(const Plan& plan);
+
 Verdict verify_without(std::span<const Plan* const> plans, const std::set<Fault>& switched_off);
 
 }  // namespace tileway::verifier

@@ -1,0 +1,50 @@
+// What every piece of memory was made from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "exec/host/explore/stepper.hpp"
+#include "tileway/explore.hpp"
+
+namespace tileway::host {
+
+// Instead of values, memory holds tags: each written box carries a number made from the task that wrote it and the tags
+// of all that it read. A stale or missing piece gives other tags, also where the numbers would have come out right.
+class Provenance {
+ public:
+  explicit Provenance(const verifier::Sequence& sequence);
+
+  // Reads or writes what the step does. A finding where it reads what the run has not written.
+  std::optional<Finding> take(const Event& event);
+  // Of all outputs that callers have read.
+  std::uint64_t outcome() const { return outcome_; }
+
+ private:
+  struct Piece {
+    Box box;
+    std::int32_t slice;  // of a dynamic region; -1
+    std::int32_t run;
+    std::uint64_t tag;
+  };
+  using Slot = std::vector<Piece>;
+
+  Slot& slot(BufferId buffer, int run) { return slots_[first_slot_[buffer] + run % plan_.buffers[buffer].slots]; }
+  std::optional<Finding> take_caller(const Instance& caller);
+  // A collective is made from what all its members have read.
+  std::uint64_t gathered_by_joint(int run, std::int32_t joint) const;
+  void write(const Access& access, int run, std::uint64_t tag);
+  // Adds what is read to `tag`.
+  std::optional<Finding> read(const Access& access, const Instance& reader, int run, std::uint64_t& tag);
+
+  const verifier::Sequence& sequence_;
+  const Plan& plan_;
+  std::vector<std::size_t> first_slot_;  // by buffer
+  std::vector<Slot> slots_;
+  std::vector<int> slices_;              // by partition: how many make it up
+  std::vector<std::uint64_t> gathered_;  // by instance: of what it has read so far
+  std::uint64_t outcome_ = 0;
+};
+
+}  // namespace tileway::host
