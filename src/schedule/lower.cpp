@@ -4,6 +4,7 @@
 
 #include "schedule/lowering.hpp"
 #include "schedule/order.hpp"
+#include "schedule/reduce.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway {
@@ -110,6 +111,7 @@ Lowered Lowering::run() {
   Lowered lowered;
   lowered.predicted = assign_lanes(graph_);
   assign_signals(graph_);
+  drop_redundant_signals(graph_.plan);
   lowered.plan = std::move(graph_.plan);
   check_structure(lowered.plan);
   return lowered;

@@ -131,6 +131,18 @@ class Chain {
   std::vector<SignalId> signals_;
 };
 
+// "raises a, b and 3 more", or "raises nothing".
+template <typename Items, typename Text>
+std::string listed(const char* verb, const Items& items, const Text& text_of) {
+  constexpr std::size_t kShown = 8;
+  std::string text = items.empty() ? fmt::format("{} nothing", verb) : fmt::format("{} ", verb);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (i == kShown) return text + fmt::format(" and {} more", items.size() - i);
+    text += (i > 0 ? ", " : "") + text_of(items[i]);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string describe(const Sequence& sequence, const Instance& instance) {
@@ -146,14 +158,16 @@ std::string describe(const Sequence& sequence, const Instance& instance) {
                      plan.origins[task.origin], instance.run, of);
 }
 
-std::string waits_of(const Plan&, const Task& task) {
-  if (task.waits.empty()) return "waits for nothing";
-  std::string text = "waits for ";
-  for (std::size_t i = 0; i < task.waits.size(); ++i) {
-    if (i == 8) return text + fmt::format(" and {} more", task.waits.size() - i);
-    text += fmt::format("{}signal {} >= {}", i ? ", " : "", task.waits[i].signal, task.waits[i].value);
-  }
-  return text;
+std::string waits_of(const Task& task) {
+  return listed("waits for", task.waits, [](const Wait& wait) {
+    return fmt::format("signal {} >= {}", wait.signal, wait.value);
+  });
+}
+
+std::string raises_of(const Task& task) {
+  return listed("raises", task.notifies, [](const Notify& notify) {
+    return fmt::format("signal {} by {}", notify.signal, notify.amount);
+  });
 }
 
 std::string order_text(const Sequence& sequence, const std::vector<Event>& order) {

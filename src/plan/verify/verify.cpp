@@ -66,8 +66,11 @@ Refusal explain(const Sequence& sequence, const Progress& progress, const std::v
   refusal.text = worst.fault == Fault::race
                      ? fmt::format("{} and {} both touch {}, and nothing orders them\n", first, second, where)
                      : fmt::format("{} reads {} and {} need not have written it by then\n", second, where, first);
+  if (worst.first.task != -1)
+    refusal.text += fmt::format("  task {} {}\n", worst.first.task,
+                                raises_of(sequence.plan(worst.first.run).tasks[worst.first.task]));
   if (!caller)
-    refusal.text += fmt::format("  task {} {}\n", worst.second.task, waits_of(plan, plan.tasks[worst.second.task]));
+    refusal.text += fmt::format("  task {} {}\n", worst.second.task, waits_of(plan.tasks[worst.second.task]));
   if (!refusal.order.empty())
     refusal.text += fmt::format("  an order in which the second comes before the first has ended:\n{}",
                                 order_text(sequence, refusal.order));

@@ -1,0 +1,14 @@
+// Leaving out the signals that order nothing that is not ordered already.
+#pragma once
+
+#include "tileway/plan.hpp"
+
+namespace tileway {
+
+// Drops notifications that another notification of the same signal follows, waits for what the lane knows already or
+// learns from its other waits, and signals that nobody waits for. A signal from a task to the next one of its lane, and
+// to nobody else, becomes the mark after_previous. What is ordered stays exactly what it was. Every wait in the plan is
+// for its signal's total.
+void drop_redundant_signals(Plan& plan);
+
+}  // namespace tileway
