@@ -4,9 +4,6 @@
 #include <set>
 
 namespace tileway {
-namespace {
-
-// A signal that nobody raises, or a gate that nobody waits for, is an ordinary counter that stays as it is.
 void settle_signals(Plan& plan) {
   std::vector<std::uint32_t> total(plan.signals.size(), 0);
   std::vector<std::uint32_t> waits(plan.signals.size(), 0);
@@ -24,8 +21,6 @@ void settle_signals(Plan& plan) {
     for (Wait& wait : task.waits) wait.value = std::min(wait.value, total[wait.signal]);
   }
 }
-
-}  // namespace
 
 Plan without_tasks(const Plan& plan, std::vector<bool> gone) {
   std::set<std::int32_t> joints;

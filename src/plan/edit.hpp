@@ -12,6 +12,10 @@ namespace tileway {
 // nothing uses any more stay.
 Plan without_tasks(const Plan& plan, std::vector<bool> gone);
 
+// Makes signals count what is raised, and nobody wait for more than that. One that is raised never, or a gate that
+// nobody waits for, becomes an ordinary counter.
+void settle_signals(Plan& plan);
+
 // The plan without one wait of a task.
 Plan without_wait(const Plan& plan, TaskId task, std::size_t wait);
 

@@ -112,6 +112,7 @@ Lowered Lowering::run() {
   lowered.predicted = assign_lanes(graph_);
   assign_signals(graph_);
   drop_redundant_signals(graph_.plan);
+  drop_needless_acknowledgements(graph_.plan);
   lowered.plan = std::move(graph_.plan);
   check_structure(lowered.plan);
   return lowered;

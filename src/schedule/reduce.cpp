@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <map>
 
+#include "plan/edit.hpp"
 #include "plan/verify/clocks.hpp"
-#include "tileway/error.hpp"
+#include "tileway/verify.hpp"
 
 namespace tileway {
 namespace {
@@ -24,13 +25,17 @@ std::vector<std::vector<TaskId>> notifiers_of(const Plan& plan) {
 class Knowledge {
  public:
   explicit Knowledge(const Plan& plan)
-      : plan_(plan), sequence_({&plan, &plan}), progress_(verifier::progress(sequence_)), clocks_(sequence_, progress_) {}
+      : plan_(plan),
+        sequence_({&plan, &plan}),
+        progress_(verifier::progress(sequence_)),
+        clocks_(sequence_, progress_) {}
 
   // Whether the first has always ended when the second ends.
   bool ended_before(TaskId first, TaskId second) const {
     return in_both([&](int run) {
       return clocks_.ended_before(sequence_.instance(run, first), sequence_.instance(run, second), Stage::store) ||
-             (plan_.tasks[first].lane == plan_.tasks[second].lane && plan_.tasks[first].index < plan_.tasks[second].index);
+             (plan_.tasks[first].lane == plan_.tasks[second].lane &&
+              plan_.tasks[first].index < plan_.tasks[second].index);
     });
   }
   // Whether a task that waits at its load stage would know the other's end without its waits, from its lane.
@@ -82,24 +87,46 @@ void drop_notifications(Plan& plan, const Knowledge& knowledge) {
   }
 }
 
-void drop_waits(Plan& plan, const Knowledge& knowledge) {
-  const std::vector<std::vector<TaskId>> notifiers = notifiers_of(plan);
+// Whether a task knows without its wait `but` that another has ended: from its lane or from its other waits.
+bool known_without(const Plan& plan, const Knowledge& knowledge, const std::vector<std::vector<TaskId>>& notifiers,
+                   TaskId waiter, const Wait& but, TaskId other) {
+  if (knowledge.known_to_lane(other, waiter)) return true;
+  const std::vector<Wait>& waits = plan.tasks[waiter].waits;
+  return std::any_of(waits.begin(), waits.end(), [&](const Wait& wait) {
+    const std::vector<TaskId>& awaited = notifiers[wait.signal];
+    return wait.signal != but.signal && std::any_of(awaited.begin(), awaited.end(), [&](TaskId id) {
+             return id == other || knowledge.ended_before(other, id);
+           });
+  });
+}
+
+// Takes away what all waiters of a signal know anyway: single notifications, and then waits that nothing is left of.
+void drop_known(Plan& plan, const Knowledge& knowledge) {
+  std::vector<std::vector<TaskId>> notifiers = notifiers_of(plan);
+  std::vector<std::vector<TaskId>> waiters(plan.signals.size());
   for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
-    std::vector<Wait>& waits = plan.tasks[t].waits;
-    const auto known = [&](TaskId id, const Wait& but) {
-      if (knowledge.known_to_lane(id, static_cast<TaskId>(t))) return true;
-      return std::any_of(waits.begin(), waits.end(), [&](const Wait& other) {
-        const std::vector<TaskId>& others = notifiers[other.signal];
-        return &other != &but && std::any_of(others.begin(), others.end(), [&](TaskId m) {
-          return m == id || knowledge.ended_before(id, m);
-        });
+    for (const Wait& wait : plan.tasks[t].waits) waiters[wait.signal].push_back(static_cast<TaskId>(t));
+  }
+  for (std::size_t s = 0; s < plan.signals.size(); ++s) {
+    const Wait wait{.signal = static_cast<SignalId>(s)};
+    std::vector<TaskId>& awaited = notifiers[s];
+    // A single waiter may do without the whole signal; the others need what they do not know.
+    std::erase_if(waiters[s], [&](TaskId waiter) {
+      const bool needless = std::all_of(awaited.begin(), awaited.end(), [&](TaskId id) {
+        return known_without(plan, knowledge, notifiers, waiter, wait, id);
       });
-    };
-    for (std::size_t w = waits.size(); w-- > 0;) {
-      const std::vector<TaskId>& awaited = notifiers[waits[w].signal];
-      if (std::all_of(awaited.begin(), awaited.end(), [&](TaskId id) { return known(id, waits[w]); }))
-        waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(w));
-    }
+      if (needless)
+        std::erase_if(plan.tasks[waiter].waits, [&](const Wait& other) { return other.signal == wait.signal; });
+      return needless;
+    });
+    std::erase_if(awaited, [&](TaskId id) {
+      const bool known = std::all_of(waiters[s].begin(), waiters[s].end(), [&](TaskId waiter) {
+        return known_without(plan, knowledge, notifiers, waiter, wait, id);
+      });
+      if (known)
+        std::erase_if(plan.tasks[id].notifies, [&](const Notify& other) { return other.signal == wait.signal; });
+      return known;
+    });
   }
 }
 
@@ -120,6 +147,12 @@ void mark_after_previous(Plan& plan) {
     });
   }
 }
+
+// A wait or a notification of a task.
+struct Place {
+  TaskId task;
+  SignalId signal;
+};
 
 // Leaves out signals without waits, and counts the notifications of the others anew.
 void renumber_signals(Plan& plan) {
@@ -155,8 +188,58 @@ void renumber_signals(Plan& plan) {
 void drop_redundant_signals(Plan& plan) {
   const Knowledge knowledge(plan);
   drop_notifications(plan, knowledge);
-  drop_waits(plan, knowledge);
+  drop_known(plan, knowledge);
   mark_after_previous(plan);
+  renumber_signals(plan);
+}
+
+void drop_needless_acknowledgements(Plan& plan) {
+  constexpr std::size_t kCheap = 500'000;  // instances of tasks looked at in all
+  const auto idle = [&](TaskId id) { return plan.bodies[plan.tasks[id].body].kind == Body::Kind::none; };
+  const std::vector<std::vector<TaskId>> notifiers = notifiers_of(plan);
+  std::vector<std::vector<Place>> by_signal(plan.signals.size());
+  std::vector<Place> all;
+  for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
+    for (const Wait& wait : plan.tasks[t].waits) {
+      const std::vector<TaskId>& from = notifiers[wait.signal];
+      if (!idle(static_cast<TaskId>(t)) && !std::all_of(from.begin(), from.end(), idle)) continue;
+      all.push_back({static_cast<TaskId>(t), wait.signal});
+      by_signal[wait.signal].push_back(all.back());
+    }
+  }
+  std::size_t looked_at = 0;
+  const auto try_without = [&](const std::vector<Place>& waits) {
+    if (waits.empty()) return false;
+    Plan less = plan;
+    for (const Place& place : waits) {
+      std::erase_if(less.tasks[place.task].waits, [&](const Wait& wait) { return wait.signal == place.signal; });
+    }
+    const Verdict verdict = verify(less);
+    looked_at += verdict.proof.instances;
+    if (verdict.proven()) plan = std::move(less);
+    return verdict.proven();
+  };
+  const auto try_without_notification = [&](const Place& place) {
+    Plan less = plan;
+    std::erase_if(less.tasks[place.task].notifies, [&](const Notify& notify) { return notify.signal == place.signal; });
+    settle_signals(less);
+    const Verdict verdict = verify(less);
+    looked_at += verdict.proof.instances;
+    if (verdict.proven()) plan = std::move(less);
+  };
+  if (!try_without(all)) {
+    for (const std::vector<Place>& waits : by_signal) {
+      if (looked_at < kCheap) try_without(waits);
+    }
+    for (const Place& place : all) {
+      if (looked_at < kCheap) try_without({place});
+    }
+    for (const Place& place : all) {
+      for (TaskId notifier : notifiers[place.signal]) {
+        if (looked_at < kCheap) try_without_notification({notifier, place.signal});
+      }
+    }
+  }
   renumber_signals(plan);
 }
 

@@ -34,7 +34,8 @@ class Mutator {
 
  private:
   Mutant& add(Edit edit, std::vector<TaskId> tasks, std::set<Fault> expected, SignalId signal = -1) {
-    mutants_.push_back({edit, plan_, std::move(tasks), signal, {}, std::move(expected), {}});
+    mutants_.push_back({edit, plan_, std::move(tasks), {}, {}, std::move(expected), {}});
+    if (signal != -1) mutants_.back().signals.push_back(signal);
     std::string text(name_of(edit));
     for (TaskId id : mutants_.back().tasks) text += fmt::format(", task {}", id);
     if (signal != -1) text += fmt::format(", signal {}", signal);
@@ -52,7 +53,9 @@ class Mutator {
     const Wait& wait = plan_.tasks[id].waits[w];
     const bool acknowledgement = acknowledges(id, wait.signal);
     std::vector<Wait>& waits =
-        add(acknowledgement ? Edit::drop_acknowledgement : Edit::drop_wait, {id}, kOrder, wait.signal).plan.tasks[id].waits;
+        add(acknowledgement ? Edit::drop_acknowledgement : Edit::drop_wait, {id}, kOrder, wait.signal)
+            .plan.tasks[id]
+            .waits;
     waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(w));
     --add(Edit::lower_wait, {id}, kOrder, wait.signal).plan.tasks[id].waits[w].value;
   }
@@ -79,7 +82,9 @@ class Mutator {
     settle(without, notify.signal);
     for (std::size_t s = 0; s < plan_.signals.size(); ++s) {
       if (plan_.signals[s].rank == plan_.signals[notify.signal].rank) continue;
-      Plan& redirected = add(Edit::redirect_notification, {id}, kOrder, notify.signal).plan;
+      Mutant& mutant = add(Edit::redirect_notification, {id}, kOrder, notify.signal);
+      mutant.signals.push_back(static_cast<SignalId>(s));
+      Plan& redirected = mutant.plan;
       redirected.tasks[id].notifies[n].signal = static_cast<SignalId>(s);
       redirected.tasks[id].notifies[n].scope = Notify::Scope::system;
       settle(redirected, notify.signal);
@@ -87,7 +92,8 @@ class Mutator {
       break;
     }
     if (notify.scope == Notify::Scope::system)
-      add(Edit::weaken_scope, {id}, {Fault::scope}, notify.signal).plan.tasks[id].notifies[n].scope = Notify::Scope::device;
+      add(Edit::weaken_scope, {id}, {Fault::scope}, notify.signal).plan.tasks[id].notifies[n].scope =
+          Notify::Scope::device;
   }
 
   // Whether `later` waits, through any tasks, for `earlier`.
@@ -144,8 +150,11 @@ class Mutator {
     const auto taken_out = [&](Plan& plan) { std::erase(plan.lanes[lane].tasks, id); };
     for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
       const Lane& other = plan_.lanes[l];
-      if (static_cast<std::int32_t>(l) == lane || other.rank != plan_.lanes[lane].rank || other.engine != plan_.lanes[lane].engine) continue;
-      if (std::none_of(other.tasks.begin(), other.tasks.end(), [&](TaskId before) { return depends(id, before); })) continue;
+      if (static_cast<std::int32_t>(l) == lane || other.rank != plan_.lanes[lane].rank ||
+          other.engine != plan_.lanes[lane].engine)
+        continue;
+      if (std::none_of(other.tasks.begin(), other.tasks.end(), [&](TaskId before) { return depends(id, before); }))
+        continue;
       Plan& moved = add(Edit::move_task, {id}, {Fault::deadlock}).plan;
       taken_out(moved);
       moved.lanes[l].tasks.insert(moved.lanes[l].tasks.begin(), id);
@@ -161,7 +170,11 @@ class Mutator {
       const auto same = std::count_if(alone.lanes.begin(), alone.lanes.end(), [&](const Lane& l) {
         return l.rank == alone.lanes.back().rank && l.engine == alone.lanes.back().engine;
       });
-      if (same > std::max({plan_.topology.lanes, plan_.topology.copy, plan_.topology.collective})) break;
+      const Engine engine = plan_.lanes[lane].engine;
+      if (same > (engine == Engine::compute ? plan_.topology.lanes
+                  : engine == Engine::copy  ? plan_.topology.copy
+                                            : plan_.topology.collective))
+        break;
     }
     alone.lanes.back().tasks = {id};
     number(alone, lane);
@@ -174,7 +187,8 @@ class Mutator {
       const auto touches = [&](const Access& access) {
         return access.buffer == id && !access.box.empty() && access.partition == -1;
       };
-      return std::any_of(task.reads.begin(), task.reads.end(), touches) || std::any_of(task.writes.begin(), task.writes.end(), touches);
+      return std::any_of(task.reads.begin(), task.reads.end(), touches) ||
+             std::any_of(task.writes.begin(), task.writes.end(), touches);
     });
     if (!used || buffer.shape.empty() || buffer.role == Buffer::Role::constant) return;
     Mutant& mutant = add(Edit::shrink_buffer, {}, {});
@@ -203,9 +217,9 @@ class Mutator {
 
 std::string_view name_of(Edit edit) {
   constexpr std::array<std::string_view, kEditCount> kNames{
-      "drop a wait",   "drop an acknowledgement", "lower a wait",        "drop a notification", "redirect a notification",
-      "weaken a scope", "swap two tasks",          "move a task",         "drop after_previous", "shrink a buffer",
-      "shift a box",   "swap two joints"};
+      "drop a wait",    "drop an acknowledgement", "lower a wait", "drop a notification", "redirect a notification",
+      "weaken a scope", "swap two tasks",          "move a task",  "drop after_previous", "shrink a buffer",
+      "shift a box",    "swap two joints"};
   return kNames[static_cast<std::size_t>(edit)];
 }
 

@@ -17,8 +17,8 @@ enum class Edit : std::uint8_t {
   drop_notification,
   redirect_notification,  // to a signal of another rank
   weaken_scope,
-  swap_tasks,          // in a lane, the later of which depends on the earlier
-  move_task,           // before one of its lane's neighbours that it depends on, or to a lane that the machine has not
+  swap_tasks,  // in a lane, the later of which depends on the earlier
+  move_task,   // before one of its lane's neighbours that it depends on, or to a lane that the machine has not
   drop_after_previous,
   shrink_buffer,
   shift_box,  // what is written
@@ -30,10 +30,10 @@ std::string_view name_of(Edit edit);
 struct Mutant {
   Edit edit;
   Plan plan;
-  std::vector<TaskId> tasks;    // of the plan: those that were edited
-  SignalId signal = -1;         // that was edited
-  std::string buffer{};         // that was edited
-  std::set<Fault> expected{};   // empty: check_structure refuses it
+  std::vector<TaskId> tasks;        // of the plan: those that were edited
+  std::vector<SignalId> signals{};  // that were edited
+  std::string buffer{};             // that was edited
+  std::set<Fault> expected{};       // empty: check_structure refuses it
   std::string text{};
 };
 

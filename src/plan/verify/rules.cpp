@@ -6,6 +6,7 @@
 #include <map>
 
 #include "plan/check.hpp"
+#include "plan/verify/witness.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway::verifier {
@@ -131,15 +132,13 @@ class Chain {
   std::vector<SignalId> signals_;
 };
 
-// "raises a, b and 3 more", or "raises nothing".
-template <typename Items, typename Text>
-std::string listed(const char* verb, const Items& items, const Text& text_of) {
+// "a, b and 3 more".
+std::string listed(const std::vector<std::string>& items) {
   constexpr std::size_t kShown = 8;
-  std::string text = items.empty() ? fmt::format("{} nothing", verb) : fmt::format("{} ", verb);
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    if (i == kShown) return text + fmt::format(" and {} more", items.size() - i);
-    text += (i > 0 ? ", " : "") + text_of(items[i]);
-  }
+  if (items.empty()) return "nothing";
+  std::string text = items[0];
+  for (std::size_t i = 1; i < std::min(kShown, items.size()); ++i) text += ", " + items[i];
+  if (items.size() > kShown) text += fmt::format(" and {} more", items.size() - kShown);
   return text;
 }
 
@@ -158,16 +157,41 @@ std::string describe(const Sequence& sequence, const Instance& instance) {
                      plan.origins[task.origin], instance.run, of);
 }
 
-std::string waits_of(const Task& task) {
-  return listed("waits for", task.waits, [](const Wait& wait) {
-    return fmt::format("signal {} >= {}", wait.signal, wait.value);
-  });
+std::string waits_of(const Plan& plan, TaskId id) {
+  const std::vector<TaskId>& lane = plan.lanes[plan.tasks[id].lane].tasks;
+  std::vector<std::string> waits;
+  for (std::int32_t i = plan.tasks[id].index; i >= 0; --i) {
+    for (const Wait& wait : plan.tasks[lane[i]].waits) {
+      waits.push_back(fmt::format("signal {} >= {} of {}", wait.signal, wait.value, plan.signals[wait.signal].total));
+      if (lane[i] != id) waits.back() += fmt::format(" (task {})", lane[i]);
+    }
+  }
+  return fmt::format("task {} waits, and its lane has waited, for {}", id, listed(waits));
 }
 
-std::string raises_of(const Task& task) {
-  return listed("raises", task.notifies, [](const Notify& notify) {
-    return fmt::format("signal {} by {}", notify.signal, notify.amount);
-  });
+std::string raises_of(const Plan& plan, TaskId id) {
+  const std::vector<TaskId>& lane = plan.lanes[plan.tasks[id].lane].tasks;
+  std::vector<std::string> raises;
+  for (std::size_t i = plan.tasks[id].index; i < lane.size(); ++i) {
+    for (const Notify& notify : plan.tasks[lane[i]].notifies) {
+      raises.push_back(fmt::format("signal {} by {}", notify.signal, notify.amount));
+      if (lane[i] != id) raises.back() += fmt::format(" (task {})", lane[i]);
+    }
+  }
+  return fmt::format("task {} raises, and its lane raises after it, {}", id, listed(raises));
+}
+
+std::string waits_of_rank(const Plan& plan, std::int32_t rank) {
+  constexpr int kShown = 6;
+  std::string text;
+  int shown = 0;
+  for (const Lane& lane : plan.lanes) {
+    const bool waits =
+        std::any_of(lane.tasks.begin(), lane.tasks.end(), [&](TaskId id) { return !plan.tasks[id].waits.empty(); });
+    if (lane.rank != rank || !waits || ++shown > kShown) continue;
+    text += fmt::format("  before the caller: {}\n", waits_of(plan, lane.tasks.back()));
+  }
+  return text;
 }
 
 std::string order_text(const Sequence& sequence, const std::vector<Event>& order) {
@@ -227,10 +251,11 @@ std::optional<Refusal> check_residency(const Plan& plan) {
     if (++lanes[{lane.rank, lane.engine}] <= offered) continue;
     Refusal refusal{.fault = Fault::residency};
     if (!lane.tasks.empty()) refusal.tasks.push_back({0, lane.tasks[0], lane.rank});
+    const std::string first = lane.tasks.empty() ? "without tasks" : "from " + task_name(plan, lane.tasks[0]) + " on";
     refusal.text = fmt::format(
-        "rank {} has more {} lanes than the {} that the topology offers: a lane that waits could keep the one that it "
-        "waits for from starting\n",
-        lane.rank, name_of(lane.engine), offered);
+        "rank {} has more {} lanes than the {} that the topology offers, such as the one {}: a lane that waits could "
+        "keep the one that it waits for from starting\n",
+        lane.rank, name_of(lane.engine), offered, first);
     return refusal;
   }
   return std::nullopt;
@@ -254,12 +279,16 @@ std::optional<Refusal> check_run_ahead(const Sequence& sequence, const Clocks& c
             continue;
           const Instance early{next, notifier, plan.tasks[notifier].rank};
           const Instance waiting{run, waiter, plan.tasks[waiter].rank};
-          return Refusal{.fault = Fault::run_ahead,
-                         .tasks = {waiting, early},
-                         .signal = static_cast<SignalId>(s),
-                         .text = fmt::format("{} may raise signal {} before {} has waited for its value of run {}: it "
-                                             "would take the one for the other\n",
-                                             describe(sequence, early), s, describe(sequence, waiting), run)};
+          Refusal refusal{.fault = Fault::run_ahead, .tasks = {waiting, early}, .signal = static_cast<SignalId>(s)};
+          refusal.text = fmt::format(
+              "{} may raise signal {} before {} has waited for its value of run {}: it would take the one for the "
+              "other\n  {}\n  {}\n",
+              describe(sequence, early), s, describe(sequence, waiting), run, raises_of(plan, waiter),
+              waits_of(plan, notifier));
+          refusal.order = witness(sequence, {waiting, wait->stage}, {early, Stage::store});
+          if (!refusal.order.empty())
+            refusal.text += "  an order in which it does:\n" + order_text(sequence, refusal.order);
+          return refusal;
         }
       }
     }

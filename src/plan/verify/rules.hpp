@@ -16,9 +16,12 @@ std::optional<Refusal> check_run_ahead(const Sequence& sequence, const Clocks& c
 
 // "task 3 (rank 1, %2 matmul) of run 0", or "the caller of rank 1 before run 2".
 std::string describe(const Sequence& sequence, const Instance& instance);
-// What the task waits for and raises, in words: "waits for signal 3 >= 4".
-std::string waits_of(const Task& task);
-std::string raises_of(const Task& task);
+// What orders a task after others and others after it: its waits and those before it in its lane, its notifications and
+// those after it.
+std::string waits_of(const Plan& plan, TaskId id);
+std::string raises_of(const Plan& plan, TaskId id);
+// What the caller of a rank follows: a line for each lane that has waits.
+std::string waits_of_rank(const Plan& plan, std::int32_t rank);
 // The order, a step a line, the middle left out where it is long.
 std::string order_text(const Sequence& sequence, const std::vector<Event>& order);
 

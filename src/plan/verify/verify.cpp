@@ -41,7 +41,8 @@ Refusal explain(const Sequence& sequence, const Progress& progress, const std::v
     const auto place = [&](const Instance& instance) {
       return instance.task == -1 ? sequence.instances() : position[sequence.instance(instance.run, instance.task)];
     };
-    return std::tuple(suspect.second.run, place(suspect.second), suspect.fault != Fault::race, place(suspect.first));
+    // Of several that should have come first the last: it is nearest to what is missing.
+    return std::tuple(suspect.second.run, place(suspect.second), suspect.fault != Fault::race, -place(suspect.first));
   };
   const Suspect& worst = *std::min_element(suspects.begin(), suspects.end(),
                                            [&](const Suspect& a, const Suspect& b) { return rank_of(a) < rank_of(b); });
@@ -67,10 +68,9 @@ Refusal explain(const Sequence& sequence, const Progress& progress, const std::v
                      ? fmt::format("{} and {} both touch {}, and nothing orders them\n", first, second, where)
                      : fmt::format("{} reads {} and {} need not have written it by then\n", second, where, first);
   if (worst.first.task != -1)
-    refusal.text += fmt::format("  task {} {}\n", worst.first.task,
-                                raises_of(sequence.plan(worst.first.run).tasks[worst.first.task]));
-  if (!caller)
-    refusal.text += fmt::format("  task {} {}\n", worst.second.task, waits_of(plan.tasks[worst.second.task]));
+    refusal.text += fmt::format("  {}\n", raises_of(sequence.plan(worst.first.run), worst.first.task));
+  if (!caller) refusal.text += fmt::format("  {}\n", waits_of(plan, worst.second.task));
+  if (worst.second.run > worst.first.run) refusal.text += waits_of_rank(plan, worst.second.rank);
   if (!refusal.order.empty())
     refusal.text += fmt::format("  an order in which the second comes before the first has ended:\n{}",
                                 order_text(sequence, refusal.order));
@@ -92,14 +92,15 @@ Verdict verify_sequence(const Sequence& sequence, const std::set<Fault>& off) {
   proof.longest_chain = longest_chain(sequence, order);
   const Clocks clocks(sequence, order);
   proof.bytes = clocks.bytes();
-  if (!off.contains(Fault::run_ahead)) {
-    verdict.refusal = check_run_ahead(sequence, clocks);
-    if (verdict.refusal) return verdict;
-  }
   std::vector<Suspect> suspects;
   for (const Memory& memory : memories(sequence)) find_suspects(sequence, clocks, memory, suspects, proof.pairs);
   std::erase_if(suspects, [&](const Suspect& suspect) { return off.contains(suspect.fault); });
-  if (!suspects.empty()) verdict.refusal = explain(sequence, order, suspects);
+  // The clocks rest on no signal running ahead. What conflicts under them conflicts without them too, and says more.
+  if (!suspects.empty()) {
+    verdict.refusal = explain(sequence, order, suspects);
+  } else if (!off.contains(Fault::run_ahead)) {
+    verdict.refusal = check_run_ahead(sequence, clocks);
+  }
   return verdict;
 }
 
