@@ -14,7 +14,9 @@
 namespace tileway::cli {
 
 void add_common(CLI::App& command, Options& options) {
-  command.add_option("OP", options.op, "an operator, or a program file (.json)")->required();
+  command
+      .add_option("OP", options.op, "an operator, or a program file (.json); for verify and explore also a plan file")
+      ->required();
   command.add_option("--ranks", options.ranks, "ranks to start on this machine (default 2)")
       ->check(CLI::Range(1, 1024));
   command.add_option("--size", options.sizes, "as MxNxK; see `tileway doctor` for each operator's extents");
@@ -22,7 +24,8 @@ void add_common(CLI::App& command, Options& options) {
   command.add_option("--executor", options.executor, "auto, host or cuda")->capture_default_str();
   command.add_option("--schedule", options.schedule, "unfused, overlapped or all");
   command.add_option("--topology", options.topology, "plan for another machine: ranks=8,lanes=132,copy=2");
-  command.add_option("--seed", options.seed, "of the random inputs")->capture_default_str();
+  command.add_option("--seed", options.seed, "of the random inputs, or the first order to explore")
+      ->capture_default_str();
 }
 
 void require_executor(const std::string& name) {
@@ -75,6 +78,26 @@ Topology make_topology(const Options& options, int ranks) {
              .what = "it has another number of ranks", .expected = std::to_string(ranks),
              .got = std::to_string(topology.ranks));
   return topology;
+}
+
+std::vector<Plan> make_plans(const Options& options) {
+  TW_REQUIRE(options.sizes.size() <= 1, ErrorKind::invalid, .where = "--size", .what = "one plan has one size");
+  if (options.op.ends_with(".json")) {
+    const std::string text = read_file(options.op);
+    if (text.find("\"tileway_plan\"") != std::string::npos) {
+      const bool chosen =
+          options.ranks != 0 || !options.sizes.empty() || !options.topology.empty() || !options.schedule.empty();
+      TW_REQUIRE(!chosen, ErrorKind::invalid, .where = options.op,
+                 .what = "a plan file has its own ranks, size, topology and schedule");
+      return {plan_from_json(text)};
+    }
+  }
+  const Program program =
+      make_program(options, options.sizes.empty() ? std::vector<std::int64_t>{} : parse_size(options.sizes[0]));
+  std::vector<Plan> plans;
+  for (const std::string& name : schedule_names(options.schedule.empty() ? "overlapped" : options.schedule))
+    plans.push_back(lower(program, Schedule::named(program, name), make_topology(options, program.world())).plan);
+  return plans;
 }
 
 int on_ranks(int ranks, const std::function<int(Group&)>& body) {

@@ -49,6 +49,11 @@ std::vector<std::string> schedule_names(const std::string& text);
 // The topology for a run on this machine, or as --topology says. Its ranks must be the program's.
 Topology make_topology(const Options& options, int ranks);
 
+// The plans of the schedules that --schedule names (overlapped by default), or the one in a plan file.
+std::vector<Plan> make_plans(const Options& options);
+// What was proven, in two lines.
+std::string proof_text(const Proof& proof);
+
 // Runs `body` on every rank: those of a launcher if one has started this process, else `ranks` processes started here.
 // Returns what rank 0's body returned (under a launcher: this rank's).
 int on_ranks(int ranks, const std::function<int(Group&)>& body);
@@ -66,5 +71,7 @@ void add_doctor(CLI::App& app, int& status);
 void add_run(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
 void add_explain(CLI::App& app, int& status);
+void add_verify(CLI::App& app, int& status);
+void add_explore(CLI::App& app, int& status);
 
 }  // namespace tileway::cli

@@ -40,7 +40,9 @@ int explain(const Options& options) {
   fmt::print("{}\n", program.to_text());
   for (const std::string& name : schedule_names(options.schedule.empty() ? "overlapped" : options.schedule)) {
     const Lowered lowered = lower(program, Schedule::named(program, name), make_topology(options, program.world()));
-    fmt::print("{}\n{}\n", to_text(lowered.plan, options.full), timeline(lowered));
+    const Verdict verdict = verify(lowered.plan);
+    fmt::print("{}\n{}{}\n{}\n", to_text(lowered.plan, options.full), verdict.proven() ? "proven:\n" : "refused:\n",
+               verdict.proven() ? proof_text(verdict.proof) : verdict.refusal->text, timeline(lowered));
     if (!options.plan.empty()) write_file(options.plan, to_json(lowered.plan));
   }
   if (!options.json.empty()) write_file(options.json, program.to_json());

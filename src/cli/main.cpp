@@ -14,6 +14,8 @@ int main(int argc, char** argv) {
   tileway::cli::add_run(app, status);
   tileway::cli::add_bench(app, status);
   tileway::cli::add_explain(app, status);
+  tileway::cli::add_verify(app, status);
+  tileway::cli::add_explore(app, status);
   try {
     app.parse(argc, argv);
     return status;

@@ -134,7 +134,7 @@ class Chain {
 
 // "a, b and 3 more".
 std::string listed(const std::vector<std::string>& items) {
-  constexpr std::size_t kShown = 8;
+  constexpr std::size_t kShown = 6;
   if (items.empty()) return "nothing";
   std::string text = items[0];
   for (std::size_t i = 1; i < std::min(kShown, items.size()); ++i) text += ", " + items[i];
@@ -195,19 +195,23 @@ std::string waits_of_rank(const Plan& plan, std::int32_t rank) {
 }
 
 std::string order_text(const Sequence& sequence, const std::vector<Event>& order) {
-  constexpr std::size_t kShown = 12;
-  constexpr std::array<std::string_view, 3> kDoes{"loads", "computes", "has stored"};
-  std::string text;
-  std::size_t number = 0;
+  constexpr std::size_t kShown = 10;
+  constexpr std::array<std::string_view, 3> kDoes{"loads", "computes", "stores"};
+  // Of a task that ends, its end is enough.
+  std::vector<Event> steps;
   for (const Event& event : order) {
-    ++number;
-    if (order.size() > kShown && number > kShown / 2 && number <= order.size() - kShown / 2) {
-      if (number == kShown / 2 + 1) text += fmt::format("    ... {} more\n", order.size() - kShown);
-      continue;
+    if (event.instance.task == -1 || event.stage == Stage::store || event == order.back()) steps.push_back(event);
+  }
+  std::string text;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (steps.size() > kShown + 1 && i == kShown / 2) {
+      text += fmt::format("    ... {} more\n", steps.size() - kShown);
+      i = steps.size() - kShown / 2;
     }
-    text +=
-        fmt::format("    {}. {}{}\n", number, describe(sequence, event.instance),
-                    event.instance.task == -1 ? "" : fmt::format(" {}", kDoes[static_cast<std::size_t>(event.stage)]));
+    const Event& event = steps[i];
+    const std::string_view does = kDoes[static_cast<std::size_t>(event.stage)];
+    text += fmt::format("    {}. {}{}{}\n", i + 1, describe(sequence, event.instance),
+                        event.instance.task == -1 ? "" : " ", event.instance.task == -1 ? "" : does);
   }
   return text;
 }
