@@ -70,6 +70,9 @@ class Group {
   // Throws Error (lost) when a member of this group has failed or died; otherwise returns at once. Cheap enough to
   // call every few milliseconds while waiting.
   void check_members();
+  // What the system knows of the process of a rank, for the text of an error: "" while it runs, " (its process is
+  // stopped)".
+  std::string process_state(int rank) const;
 
  private:
   std::shared_ptr<State> state_;

@@ -13,6 +13,10 @@ std::size_t aligned(std::size_t bytes) {
 
 PlanLayout::PlanLayout(const Plan& plan) : private_bytes(plan.ranks()) {
   std::vector<std::size_t> symmetric(plan.ranks(), kSignalBytes);  // behind the count of runs
+  for (const Lane& lane : plan.lanes) {
+    place_offset.push_back(symmetric[lane.rank]);
+    symmetric[lane.rank] += kPlaceBytes;
+  }
   for (const SignalInfo& signal : plan.signals) {
     signal_offset.push_back(symmetric[signal.rank]);
     symmetric[signal.rank] += kSignalBytes;

@@ -10,11 +10,12 @@
 namespace tileway {
 
 // Each rank has a private and a symmetric region. The symmetric one begins with eight bytes for the number of runs
-// that the rank has begun, which peers read when they wait in vain, and the rank's signals, eight bytes each;
-// every buffer begins at a multiple of kAlignment.
+// that the rank has begun and a place for each of its lanes, which peers read when they wait in vain, and the rank's
+// signals, eight bytes each; every buffer begins at a multiple of kAlignment.
 struct PlanLayout {
   static constexpr std::size_t kAlignment = 64;
   static constexpr std::size_t kSignalBytes = 8;
+  static constexpr std::size_t kPlaceBytes = 16;
 
   explicit PlanLayout(const Plan& plan);
   // From one slot of a buffer to the next.
@@ -22,6 +23,7 @@ struct PlanLayout {
 
   std::vector<std::size_t> buffer_offset;  // by BufferId, in the region of its kind on its rank
   std::vector<std::size_t> signal_offset;  // by SignalId, in the symmetric region of its rank
+  std::vector<std::size_t> place_offset;   // by lane, in the symmetric region of its rank
   std::vector<std::size_t> private_bytes;  // by rank
   std::size_t symmetric_bytes = 0;         // the largest any rank needs: symmetric memory has one size
 };

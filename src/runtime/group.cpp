@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "runtime/memory.hpp"
 #include "tileway/error.hpp"
@@ -84,6 +85,17 @@ void Group::announce_failure(const Error& error) {
 void Group::check_members() {
   state_->roster->check(state_->members, state_->members[state_->self]);
   state_->rendezvous->check();
+}
+
+std::string Group::process_state(int rank) const {
+  const pid_t process = state_->roster->process(state_->members[rank]);
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_end = line.rfind(')');
+  if (process <= 0 || name_end == line.npos || name_end + 2 >= line.size()) return "";
+  const char state = line[name_end + 2];
+  return state == 'T' || state == 't' ? " (its process is stopped)" : "";
 }
 
 }  // namespace tileway

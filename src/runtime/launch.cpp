@@ -41,6 +41,7 @@ std::shared_ptr<Group::State> world_state(std::shared_ptr<Rendezvous> rendezvous
   std::iota(state->members.begin(), state->members.end(), 0);
   state->self = rank;
   state->deadline = env::deadline();
+  roster->arrived(rank);
   return state;
 }
 

@@ -24,7 +24,7 @@ namespace {
   throw Error(ErrorKind::system, {.where = "roster of ranks", .what = "no shared memory", .got = std::strerror(errno)});
 }
 
-std::size_t bytes_of(int ranks) { return 4096 + static_cast<std::size_t>(ranks) * sizeof(std::atomic<std::uint32_t>); }
+std::size_t bytes_of(int ranks) { return 4096 + static_cast<std::size_t>(ranks) * 2 * sizeof(std::uint32_t); }
 
 }  // namespace
 
@@ -48,15 +48,18 @@ std::shared_ptr<Roster> Roster::mapped(int fd, int ranks) {
 
 Roster::~Roster() { munmap(memory_, bytes_of(ranks_)); }
 
-std::atomic<std::uint32_t>& Roster::slot(int rank) const {
-  static_assert(sizeof(Page) <= 4096);
-  return reinterpret_cast<std::atomic<std::uint32_t>*>(static_cast<std::byte*>(memory_) + 4096)[rank];
+Roster::Slot& Roster::slot(int rank) const {
+  static_assert(sizeof(Page) <= 4096 && sizeof(Slot) == 2 * sizeof(std::uint32_t));
+  return reinterpret_cast<Slot*>(static_cast<std::byte*>(memory_) + 4096)[rank];
 }
 
-Roster::State Roster::state(int rank) const { return static_cast<State>(slot(rank).load(std::memory_order_acquire)); }
+void Roster::arrived(int rank) { slot(rank).process.store(getpid(), std::memory_order_relaxed); }
+pid_t Roster::process(int rank) const { return slot(rank).process.load(std::memory_order_relaxed); }
+
+Roster::State Roster::state(int rank) const { return static_cast<State>(slot(rank).state.load(std::memory_order_acquire)); }
 
 void Roster::finished(int rank) {
-  slot(rank).store(static_cast<std::uint32_t>(State::finished), std::memory_order_release);
+  slot(rank).state.store(static_cast<std::uint32_t>(State::finished), std::memory_order_release);
 }
 
 void Roster::lost(int rank, State how, ErrorKind kind, const std::string& text) {
@@ -68,7 +71,7 @@ void Roster::lost(int rank, State how, ErrorKind kind, const std::string& text) 
     page().text[length] = '\0';
     page().recorded.store(1, std::memory_order_release);
   }
-  slot(rank).store(static_cast<std::uint32_t>(how), std::memory_order_release);
+  slot(rank).state.store(static_cast<std::uint32_t>(how), std::memory_order_release);
 }
 
 int Roster::first_failed() const { return page().recorded.load(std::memory_order_acquire) ? page().rank : -1; }

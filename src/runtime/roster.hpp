@@ -5,6 +5,8 @@
 // (release); readers look at them only after they have seen `recorded` (acquire). Nothing is ever reset.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -26,6 +28,10 @@ class Roster {
   static std::shared_ptr<Roster> mapped(int fd, int ranks);
   ~Roster();
 
+  // A rank has come; which process it is.
+  void arrived(int rank);
+  // 0 before it has come.
+  pid_t process(int rank) const;
   State state(int rank) const;
   void finished(int rank);
   // Records that a rank has gone; its text becomes the world's first failure unless there is one.
@@ -41,7 +47,11 @@ class Roster {
   struct Page;
   Roster(void* memory, int ranks) : memory_(memory), ranks_(ranks) {}
   Page& page() const { return *static_cast<Page*>(memory_); }
-  std::atomic<std::uint32_t>& slot(int rank) const;
+  struct Slot {
+    std::atomic<std::uint32_t> state;
+    std::atomic<std::int32_t> process;
+  };
+  Slot& slot(int rank) const;
 
   void* memory_;
   int ranks_;

@@ -211,6 +211,7 @@ Group Group::from_environment() {
   state->members.resize(launch->world_size);
   std::iota(state->members.begin(), state->members.end(), 0);
   state->self = launch->rank;
+  state->roster->arrived(launch->rank);
   state->deadline = env::deadline();
   return Group(state);
 }

@@ -194,7 +194,7 @@ void drop_redundant_signals(Plan& plan) {
 }
 
 void drop_needless_acknowledgements(Plan& plan) {
-  constexpr std::size_t kCheap = 500'000;  // instances of tasks looked at in all
+  constexpr std::size_t kCheap = 30'000;  // instances of tasks looked at in all
   const auto idle = [&](TaskId id) { return plan.bodies[plan.tasks[id].body].kind == Body::Kind::none; };
   const std::vector<std::vector<TaskId>> notifiers = notifiers_of(plan);
   std::vector<std::vector<Place>> by_signal(plan.signals.size());

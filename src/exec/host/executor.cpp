@@ -9,10 +9,10 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
-#include <set>
 #include <thread>
 
 #include "exec/host/agreement.hpp"
+#include "exec/host/board.hpp"
 #include "exec/host/kernels/kernels.hpp"
 #include "plan/check.hpp"
 #include "plan/layout.hpp"
@@ -58,7 +58,11 @@ class HostExecutor::State {
         options_(options),
         layout_(plan_),
         symmetric_(prepare_memory()),
+        board_(plan_, layout_, symmetric_),
         private_(layout_.private_bytes[group_.rank()] + PlanLayout::kAlignment) {
+    for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
+      if (plan_.lanes[l].rank == group_.rank()) board_.lane(static_cast<std::int32_t>(l)).signal = -1;
+    }
     fill_constants();
     for (const Lane& lane : plan_.lanes) {
       if (lane.rank == group_.rank()) lanes_.push_back(prepare(lane));
@@ -110,6 +114,7 @@ class HostExecutor::State {
   Options options_;
   PlanLayout layout_;
   SymmetricMemory symmetric_;
+  host::Board board_;
   mutable std::vector<std::byte> private_;
   std::vector<TraceEvent> trace_;
 
@@ -145,12 +150,6 @@ class HostExecutor::State {
     return {address(access.buffer, epoch) + offset * static_cast<std::int64_t>(size_of(buffer.dtype)), buffer.dtype,
             access.box.extent, strides};
   }
-
-  std::atomic<std::uint32_t>& runs_begun(int rank) const {
-    return reinterpret_cast<Signal*>(symmetric_.on(rank).data())->value;
-  }
-
-  std::set<std::int32_t> late_ranks(SignalId id) const;
 
   Signal* signal(SignalId id) const {
     return reinterpret_cast<Signal*>(symmetric_.on(plan_.signals[id].rank).data() + layout_.signal_offset[id]);
@@ -236,42 +235,36 @@ void HostExecutor::State::serve(std::size_t lane) {
   }
 }
 
-// Whom a signal waits for: those of its notifiers that have not begun this run, or else all of them.
-std::set<std::int32_t> HostExecutor::State::late_ranks(SignalId id) const {
-  std::set<std::int32_t> notifiers;
-  for (const Task& task : plan_.tasks) {
-    for (const Notify& notify : task.notifies) {
-      if (notify.signal == id) notifiers.insert(task.rank);
-    }
-  }
-  std::set<std::int32_t> absent = notifiers;
-  std::erase_if(absent, [&](std::int32_t rank) {
-    return static_cast<std::int32_t>(runs_begun(rank).load() - runs_started_) >= 0;
-  });
-  return absent.empty() ? notifiers : absent;
-}
-
 void HostExecutor::State::wait_for(const Prepared& task, const Prepared::WaitFor& wait) {
   // Relative to the run: every run before this one has added `total`. Wraps around; see signal.hpp.
   const std::uint32_t target = (runs_started_ - 1) * wait.total + wait.value;
   if (reached(*wait.signal, target)) return;
+  host::LanePlace& place = board_.lane(plan_.tasks[task.id].lane);
+  place.signal = wait.id;
   const auto check = [&] {
     if (failed_) throw Error(ErrorKind::lost, {.where = plan_.name, .what = "another lane of this rank has failed"});
     group_.check_members();
   };
-  if (tileway::wait(*wait.signal, target, Clock::now() + group_.deadline(), check)) return;
-  const std::set<std::int32_t> late = late_ranks(wait.id);
+  if (tileway::wait(*wait.signal, target, Clock::now() + group_.deadline(), check)) {
+    place.signal = -1;
+    return;
+  }
+  const std::string root = board_.root_of(wait.id, runs_started_, [&](int rank) { return group_.process_state(rank); });
   const std::uint32_t seen = wait.signal->value.load() - (runs_started_ - 1) * wait.total;
   throw Error(ErrorKind::lost, {.where = fmt::format("{}, {}", plan_.name, task_name(plan_, task.id)),
-                                .what = fmt::format("signal {} was not raised within {} ms by rank {}", wait.id,
-                                                    group_.deadline().count(), fmt::join(late, " or ")),
+                                .what = fmt::format("signal {} was not raised within {} ms {}", wait.id,
+                                                    group_.deadline().count(), root),
                                 .expected = std::to_string(wait.value),
                                 .got = std::to_string(seen)});
 }
 
 void HostExecutor::State::run_lane(std::size_t lane) {
+  host::LanePlace* place = nullptr;
   for (Prepared& task : lanes_[lane]) {
     const std::int64_t reached_at = now_ns();
+    place = &board_.lane(plan_.tasks[task.id].lane);
+    place->index.store(static_cast<std::uint32_t>(plan_.tasks[task.id].index), std::memory_order_relaxed);
+    place->run.store(runs_started_, std::memory_order_relaxed);
     if (task.slotted) look_up(task, runs_started_ - 1);
     for (const Prepared::WaitFor& wait : task.waits) wait_for(task, wait);
     if (failed_) return;
@@ -285,6 +278,7 @@ void HostExecutor::State::run_lane(std::size_t lane) {
     for (const Prepared::Raise& raise : task.raises) notify(*raise.signal, raise.amount);
     if (options_.trace) events_[lane].push_back({task.id, reached_at, begin, now_ns()});
   }
+  if (place) place->index.store(static_cast<std::uint32_t>(lanes_[lane].size()), std::memory_order_relaxed);
 }
 
 void HostExecutor::State::run() {
@@ -296,7 +290,7 @@ void HostExecutor::State::run() {
     std::unique_lock lock(mutex_);
     lanes_running_ = lanes_.size();
     ++runs_started_;
-    runs_begun(group_.rank()) = runs_started_;
+    board_.runs_begun(group_.rank()) = runs_started_;
     changed_.notify_all();
     changed_.wait(lock, [&] { return lanes_running_ == 0; });
   }
