@@ -98,9 +98,8 @@ TEST(Mutations, OfEveryOperatorsPlansAreRefusedForTheRightReason) {
             fmt::format("{} {} {}: {}", op.name, plan.schedule, plan.topology.to_text(), mutant.text);
         if (!fault && !by_structure) {
           ++tally.equivalent;
-          const testing::Oracle oracle = testing::explore_every_order(mutant.plan, 2, 3000000);
-          equivalents.push_back(fmt::format("{} ({} states, finished {} faults {})", context, oracle.states,
-                                            oracle.finished, oracle.faults.size()));
+          equivalents.push_back(context);
+          EXPECT_TRUE(testing::explore_without_each_step(mutant.plan, 2).faults.empty()) << context;
           continue;
         }
         const bool right = by_structure || mutant.expected.contains(*fault);
@@ -120,7 +119,7 @@ TEST(Mutations, OfEveryOperatorsPlansAreRefusedForTheRightReason) {
                tally.by_verifier, tally.by_explorer, tally.equivalent);
   }
   for (std::size_t i = 0; i < std::min<std::size_t>(equivalents.size(), 30); ++i)
-    fmt::print("equivalent? {}\n", equivalents[i]);
+    fmt::print("equivalent: {}\n", equivalents[i]);
   fmt::print("{} mutants, {} not refused, {} refused wrongly\n", total, equivalents.size(), shown);
   EXPECT_LE(equivalents.size() * 50, static_cast<std::size_t>(total));
 }

@@ -50,6 +50,7 @@ TEST(Oracle, AgreesWithTheVerifierOnTenThousandRandomPlans) {
       continue;
     }
     ++compared;
+    EXPECT_EQ(testing::explore_without_each_step(plan, runs).faults.empty(), oracle.faults.empty()) << "seed " << seed;
     states += oracle.states;
     proven += verdict.proven();
     if (!verdict.proven()) ++refused[std::string(name_of(verdict.refusal->fault))];

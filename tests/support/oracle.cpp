@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -30,13 +31,7 @@ class Explorer {
   }
 
   Oracle explore() {
-    // Ranks begin before the first caller's turn, with the run before the first over.
-    State start;
-    start.run.assign(plan_.ranks(), -1);
-    start.done.assign(plan_.lanes.size(), {0, 0, 0});
-    for (std::size_t l = 0; l < plan_.lanes.size(); ++l)
-      start.done[l].fill(static_cast<std::uint8_t>(plan_.lanes[l].tasks.size()));
-    push(std::move(start));
+    push(beginning());
     while (!open_.empty()) {
       const State state = std::move(open_.back());
       open_.pop_back();
@@ -45,6 +40,43 @@ class Explorer {
         break;
       }
       visit(state);
+    }
+    return oracle_;
+  }
+
+  Oracle explore_without_each() {
+    const Set everything = reach(nullptr);
+    std::vector<Step> steps;
+    for (const auto& [key, step] : known_) steps.push_back(step);
+    if (everything.size() != event_count()) {
+      oracle_.faults.insert(Fault::deadlock);
+      return oracle_;
+    }
+    std::map<Key, Set> without;
+    for (const Step& step : steps) without[key_of(step)] = reach(&step);
+    oracle_.states = without.size();
+    // Whether the second can come although the first has not.
+    const auto can_come = [&](const Step& first, const Step& second) {
+      return without.at(key_of(first)).contains(key_of(second));
+    };
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      for (std::size_t j = 0; j < steps.size(); ++j) {
+        if (i == j) continue;
+        const Step& a = steps[i];
+        const Step& b = steps[j];
+        if (can_come(a, b)) look_at_early(a, b);
+        if (i < j && (a.task != b.task || a.task == -1) && conflicting(a, b) && can_come(a, b) && can_come(b, a))
+          oracle_.faults.insert(Fault::race);
+      }
+    }
+    for (const Step& step : steps) {
+      for (const Touch& touch : touches(step)) {
+        if (touch.mode == Mode::write || plan_.buffers[touch.buffer].role != Buffer::Role::scratch) continue;
+        const auto surely_over = [&](TaskId task, int run, int stage) {
+          return !without.at({run, task, 0, stage}).contains(key_of(step));
+        };
+        if (!all_written(touch, step.task, surely_over)) oracle_.faults.insert(Fault::unwritten);
+      }
     }
     return oracle_;
   }
@@ -69,6 +101,69 @@ class Explorer {
     const Access* access;  // none: the caller's, of everything
     Mode mode;
   };
+
+  using Key = std::array<int, 4>;
+  using Set = std::set<Key>;
+  static Key key_of(const Step& step) { return {step.run, step.task, step.task == -1 ? step.rank : 0, step.stage}; }
+
+  std::size_t event_count() const {
+    std::size_t count = static_cast<std::size_t>(plan_.ranks()) * (runs_ + 1);
+    for (const Task& task : plan_.tasks) count += static_cast<std::size_t>(runs_) * (has_stage_[task.lane][1] ? 3 : 2);
+    return count;
+  }
+
+  State beginning() const {
+    State start;
+    start.run.assign(plan_.ranks(), -1);
+    start.done.assign(plan_.lanes.size(), {0, 0, 0});
+    for (std::size_t l = 0; l < plan_.lanes.size(); ++l)
+      start.done[l].fill(static_cast<std::uint8_t>(plan_.lanes[l].tasks.size()));
+    return start;
+  }
+
+  // All that can come, in any order, as long as one step is not taken; that step itself if it can be.
+  Set reach(const Step* never) {
+    Set reached;
+    State state = beginning();
+    while (true) {
+      bool moved = false;
+      for (const Step& step : enabled(state)) {
+        reached.insert(key_of(step));
+        known_.emplace(key_of(step), step);
+        if (never && key_of(step) == key_of(*never)) continue;
+        state = after(std::move(state), step);
+        moved = true;
+        break;
+      }
+      if (!moved) return reached;
+    }
+  }
+
+  bool conflicting(const Step& a, const Step& b) const {
+    for (const Touch& x : touches(a)) {
+      for (const Touch& y : touches(b)) {
+        if (conflict(x, y)) return true;
+      }
+    }
+    return false;
+  }
+
+  // `late` need not have come when `early` does.
+  void look_at_early(const Step& late, const Step& early) {
+    for (const Touch& read : touches(early)) {
+      if (early.task != -1 || read.mode != Mode::read) continue;
+      for (const Touch& sum : touches(late)) {
+        if (sum.mode == Mode::accumulate && sum.run == read.run && sum.buffer == read.buffer)
+          oracle_.faults.insert(Fault::unwritten);
+      }
+    }
+    if (late.task == -1 || early.task == -1 || early.stage != 2 || early.run != late.run + 1) return;
+    for (const Notify& notify : plan_.tasks[early.task].notifies) {
+      for (const Wait& wait : plan_.tasks[late.task].waits) {
+        if (wait.signal == notify.signal && static_cast<int>(wait.stage) == late.stage) oracle_.faults.insert(Fault::run_ahead);
+      }
+    }
+  }
 
   void push(State state) {
     std::string key;
@@ -180,7 +275,8 @@ class Explorer {
   }
 
   // Every element that a touch needs, one by one.
-  bool all_written(const State& state, const Touch& touch, TaskId reader) const {
+  template <typename Over>
+  bool all_written(const Touch& touch, TaskId reader, const Over& is_over) const {
     const Box box = box_of(touch);
     std::map<std::int32_t, int> slices_left;
     for (std::size_t p = 0; p < plan_.partitions.size(); ++p) slices_left[static_cast<std::int32_t>(p)] = 0;
@@ -188,7 +284,7 @@ class Explorer {
     for (std::size_t t = 0; t < plan_.tasks.size(); ++t) {
       for (const Access& write : plan_.tasks[t].writes) {
         if (write.buffer != touch.buffer || write.mode != Mode::write || static_cast<TaskId>(t) == reader) continue;
-        const bool over = stage_over(state, static_cast<TaskId>(t), touch.run, static_cast<int>(write.stage));
+        const bool over = is_over(static_cast<TaskId>(t), touch.run, static_cast<int>(write.stage));
         if (write.partition != -1 && !over) ++slices_left[write.partition];
         if (over) written.push_back(&write);
       }
@@ -212,7 +308,8 @@ class Explorer {
   void look_at(const State& state, const Step& step) {
     for (const Touch& touch : touches(step)) {
       const bool holds_nothing = plan_.buffers[touch.buffer].role == Buffer::Role::scratch;
-      if (touch.mode != Mode::write && holds_nothing && !all_written(state, touch, step.task))
+      const auto is_over = [&](TaskId task, int run, int stage) { return stage_over(state, task, run, stage); };
+      if (touch.mode != Mode::write && holds_nothing && !all_written(touch, step.task, is_over))
         oracle_.faults.insert(Fault::unwritten);
       if (step.task != -1 || touch.mode != Mode::read) continue;
       for (std::size_t t = 0; t < plan_.tasks.size(); ++t) {
@@ -250,19 +347,20 @@ class Explorer {
         }
       }
     }
-    for (const Step& step : steps) {
-      State next = state;
-      if (step.task == -1) {
-        next.run[step.rank] = static_cast<std::int8_t>(step.run);
-        for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
-          if (plan_.lanes[l].rank == step.rank) next.done[l] = {0, 0, 0};
-        }
-      } else {
-        ++next.done[step.lane][step.stage];
-        if (step.stage == 0 && !has_stage_[step.lane][1]) ++next.done[step.lane][1];
+    for (const Step& step : steps) push(after(state, step));
+  }
+
+  State after(State next, const Step& step) const {
+    if (step.task == -1) {
+      next.run[step.rank] = static_cast<std::int8_t>(step.run);
+      for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
+        if (plan_.lanes[l].rank == step.rank) next.done[l] = {0, 0, 0};
       }
-      push(std::move(next));
+      return next;
     }
+    ++next.done[step.lane][step.stage];
+    if (step.stage == 0 && !has_stage_[step.lane][1]) ++next.done[step.lane][1];
+    return next;
   }
 
   const Plan& plan_;
@@ -271,6 +369,7 @@ class Explorer {
   std::vector<std::array<bool, 3>> has_stage_;  // by lane
   std::map<std::int32_t, std::vector<TaskId>> joints_;
   std::vector<State> open_;
+  std::map<Key, Step> known_;
   std::unordered_set<std::string> seen_;
   Oracle oracle_;
 };
@@ -280,5 +379,7 @@ class Explorer {
 Oracle explore_every_order(const Plan& plan, int runs, std::size_t states_at_most) {
   return Explorer(plan, runs, states_at_most).explore();
 }
+
+Oracle explore_without_each_step(const Plan& plan, int runs) { return Explorer(plan, runs, 0).explore_without_each(); }
 
 }  // namespace tileway::testing
