@@ -155,6 +155,8 @@ void check_joints(const Plan& plan) {
     if ((task.joint != -1) != (plan.bodies[task.body].kind == Body::Kind::all_reduce))
       refuse(where, "joint tasks, and only they, have the body all_reduce");
     if (task.joint < -1) refuse(where, "no such joint");
+    if (collective && task.index > 0 && !task.after_previous)
+      refuse(where, "a collective lane is serial: its tasks are marked after_previous");
     if (task.joint != -1) members[task.joint].push_back(static_cast<TaskId>(t));
   }
   std::map<std::int32_t, std::vector<std::int32_t>> communicator;  // by lane
@@ -167,7 +169,7 @@ void check_joints(const Plan& plan) {
       const Task& task = plan.tasks[id];
       lanes.push_back(task.lane);
       ranks.push_back(task.rank);
-      if (task.body != first.body || task.reads[0].box.extent != first.reads[0].box.extent)
+      if (!(plan.bodies[task.body] == plan.bodies[first.body]) || task.reads[0].box.extent != first.reads[0].box.extent)
         refuse(where, fmt::format("{} does something else than {}", task_name(plan, id), task_name(plan, tasks[0])));
     }
     std::sort(lanes.begin(), lanes.end());

@@ -194,50 +194,53 @@ void drop_redundant_signals(Plan& plan) {
 }
 
 void drop_needless_acknowledgements(Plan& plan) {
-  constexpr std::size_t kCheap = 30'000;  // instances of tasks looked at in all
+  constexpr std::size_t kCheap = 30'000;  // instances of tasks to look at, beyond the first tries
   const auto idle = [&](TaskId id) { return plan.bodies[plan.tasks[id].body].kind == Body::Kind::none; };
   const std::vector<std::vector<TaskId>> notifiers = notifiers_of(plan);
+  std::vector<Place> begins;  // waits for a peer's run to have begun
+  std::vector<Place> visits;  // waits for a peer's visit to be over
   std::vector<std::vector<Place>> by_signal(plan.signals.size());
-  std::vector<Place> all;
   for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
     for (const Wait& wait : plan.tasks[t].waits) {
-      const std::vector<TaskId>& from = notifiers[wait.signal];
-      if (!idle(static_cast<TaskId>(t)) && !std::all_of(from.begin(), from.end(), idle)) continue;
-      all.push_back({static_cast<TaskId>(t), wait.signal});
-      by_signal[wait.signal].push_back(all.back());
+      const Place place{static_cast<TaskId>(t), wait.signal};
+      const bool begin = std::all_of(notifiers[wait.signal].begin(), notifiers[wait.signal].end(), idle);
+      if (!begin && !idle(place.task)) continue;
+      (begin ? begins : visits).push_back(place);
+      by_signal[wait.signal].push_back(place);
     }
   }
   std::size_t looked_at = 0;
+  const auto keep_if_proven = [&](Plan less) {
+    const Verdict verdict = verify(less);
+    looked_at += verdict.proof.instances;
+    if (verdict.proven()) plan = std::move(less);
+  };
   const auto try_without = [&](const std::vector<Place>& waits) {
-    if (waits.empty()) return false;
     Plan less = plan;
+    std::size_t dropped = 0;
     for (const Place& place : waits) {
-      std::erase_if(less.tasks[place.task].waits, [&](const Wait& wait) { return wait.signal == place.signal; });
+      dropped += std::erase_if(less.tasks[place.task].waits, [&](const Wait& w) { return w.signal == place.signal; });
     }
-    const Verdict verdict = verify(less);
-    looked_at += verdict.proof.instances;
-    if (verdict.proven()) plan = std::move(less);
-    return verdict.proven();
+    if (dropped > 0) keep_if_proven(std::move(less));
   };
-  const auto try_without_notification = [&](const Place& place) {
-    Plan less = plan;
-    std::erase_if(less.tasks[place.task].notifies, [&](const Notify& notify) { return notify.signal == place.signal; });
-    settle_signals(less);
-    const Verdict verdict = verify(less);
-    looked_at += verdict.proof.instances;
-    if (verdict.proven()) plan = std::move(less);
-  };
-  if (!try_without(all)) {
-    for (const std::vector<Place>& waits : by_signal) {
-      if (looked_at < kCheap) try_without(waits);
-    }
-    for (const Place& place : all) {
+  try_without(begins);
+  try_without(visits);
+  for (const std::vector<Place>& waits : by_signal) {
+    if (looked_at < kCheap) try_without(waits);
+  }
+  for (const std::vector<Place>* places : {&begins, &visits}) {
+    for (const Place& place : *places) {
       if (looked_at < kCheap) try_without({place});
     }
-    for (const Place& place : all) {
-      for (TaskId notifier : notifiers[place.signal]) {
-        if (looked_at < kCheap) try_without_notification({notifier, place.signal});
-      }
+  }
+  for (const std::vector<Place>& waits : by_signal) {
+    if (waits.empty()) continue;
+    for (TaskId notifier : notifiers[waits[0].signal]) {
+      if (looked_at >= kCheap) break;
+      Plan less = plan;
+      std::erase_if(less.tasks[notifier].notifies, [&](const Notify& n) { return n.signal == waits[0].signal; });
+      settle_signals(less);
+      keep_if_proven(std::move(less));
     }
   }
   renumber_signals(plan);

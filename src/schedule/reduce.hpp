@@ -12,8 +12,8 @@ namespace tileway {
 void drop_redundant_signals(Plan& plan);
 
 // Drops acknowledgements that the proof does without: waits for a peer's run to have begun or for a peer's visit to be
-// over, where the data that the ranks exchange anyway say as much. Tries all at once, then one signal and one wait
-// after the other as long as that is cheap.
+// over, where the data that the ranks exchange anyway say as much. Tries all of a kind at once, then one signal, one
+// wait and one notification after the other as long as that is cheap.
 void drop_needless_acknowledgements(Plan& plan);
 
 }  // namespace tileway

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <random>
 
 namespace tileway::testing {
 namespace {
@@ -12,7 +13,8 @@ const std::set<Fault> kOrder{Fault::race, Fault::unwritten, Fault::run_ahead};
 
 class Mutator {
  public:
-  explicit Mutator(const Plan& plan) : plan_(plan), notifiers_(plan.signals.size()) {
+  Mutator(const Plan& plan, std::uint64_t every, std::uint64_t seed)
+      : plan_(plan), every_(every), random_(seed), notifiers_(plan.signals.size()) {
     for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
       for (const Notify& notify : plan.tasks[t].notifies) notifiers_[notify.signal].push_back(static_cast<TaskId>(t));
     }
@@ -25,7 +27,7 @@ class Mutator {
       for (std::size_t n = 0; n < plan_.tasks[t].notifies.size(); ++n) edit_notification(id, n);
       for (std::size_t w = 0; w < plan_.tasks[t].writes.size(); ++w) shift(id, w);
       if (plan_.tasks[t].after_previous && plan_.tasks[t].index > 0)
-        add(Edit::drop_after_previous, {id}, kOrder).plan.tasks[t].after_previous = false;
+        add(Edit::drop_after_previous, {id}, kOrder, -1, [id](Plan& plan) { plan.tasks[id].after_previous = false; });
     }
     for (std::size_t l = 0; l < plan_.lanes.size(); ++l) edit_lane(static_cast<std::int32_t>(l));
     for (std::size_t b = 0; b < plan_.buffers.size(); ++b) shrink(static_cast<BufferId>(b));
@@ -33,14 +35,17 @@ class Mutator {
   }
 
  private:
-  Mutant& add(Edit edit, std::vector<TaskId> tasks, std::set<Fault> expected, SignalId signal = -1) {
-    mutants_.push_back({edit, plan_, std::move(tasks), {}, {}, std::move(expected), {}});
-    if (signal != -1) mutants_.back().signals.push_back(signal);
-    std::string text(name_of(edit));
-    for (TaskId id : mutants_.back().tasks) text += fmt::format(", task {}", id);
-    if (signal != -1) text += fmt::format(", signal {}", signal);
-    mutants_.back().text = std::move(text);
-    return mutants_.back();
+  bool drawn() { return every_ == 1 || random_() % every_ == 0; }
+
+  void add(Edit edit, std::vector<TaskId> tasks, std::set<Fault> expected, SignalId signal,
+           std::function<void(Plan&)> apply, std::string buffer = {}) {
+    Mutant mutant{edit, std::move(apply), std::move(tasks), {}, std::move(buffer), std::move(expected), {}};
+    mutant.text = name_of(edit);
+    for (TaskId id : mutant.tasks) mutant.text += fmt::format(", task {}", id);
+    if (signal != -1) mutant.signals.push_back(signal);
+    if (signal != -1) mutant.text += fmt::format(", signal {}", signal);
+    if (!mutant.buffer.empty()) mutant.text += ", " + mutant.buffer;
+    mutants_.push_back(std::move(mutant));
   }
 
   // Tasks of the begin and the end of a run carry no data.
@@ -50,14 +55,15 @@ class Mutator {
   }
 
   void edit_wait(TaskId id, std::size_t w) {
-    const Wait& wait = plan_.tasks[id].waits[w];
-    const bool acknowledgement = acknowledges(id, wait.signal);
-    std::vector<Wait>& waits =
-        add(acknowledgement ? Edit::drop_acknowledgement : Edit::drop_wait, {id}, kOrder, wait.signal)
-            .plan.tasks[id]
-            .waits;
-    waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(w));
-    --add(Edit::lower_wait, {id}, kOrder, wait.signal).plan.tasks[id].waits[w].value;
+    const SignalId signal = plan_.tasks[id].waits[w].signal;
+    const Edit drop = acknowledges(id, signal) ? Edit::drop_acknowledgement : Edit::drop_wait;
+    if (drawn()) {
+      add(drop, {id}, kOrder, signal, [id, w](Plan& plan) {
+        std::vector<Wait>& waits = plan.tasks[id].waits;
+        waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(w));
+      });
+    }
+    if (drawn()) add(Edit::lower_wait, {id}, kOrder, signal, [id, w](Plan& plan) { --plan.tasks[id].waits[w].value; });
   }
 
   // A plan whose signals count what is raised, and in which nobody waits for more.
@@ -77,23 +83,29 @@ class Mutator {
 
   void edit_notification(TaskId id, std::size_t n) {
     const Notify notify = plan_.tasks[id].notifies[n];
-    Plan& without = add(Edit::drop_notification, {id}, kOrder, notify.signal).plan;
-    without.tasks[id].notifies.erase(without.tasks[id].notifies.begin() + static_cast<std::ptrdiff_t>(n));
-    settle(without, notify.signal);
-    for (std::size_t s = 0; s < plan_.signals.size(); ++s) {
+    if (drawn()) {
+      add(Edit::drop_notification, {id}, kOrder, notify.signal, [=](Plan& plan) {
+        std::vector<Notify>& notifies = plan.tasks[id].notifies;
+        notifies.erase(notifies.begin() + static_cast<std::ptrdiff_t>(n));
+        settle(plan, notify.signal);
+      });
+    }
+    for (std::size_t s = 0; s < plan_.signals.size() && drawn(); ++s) {
+      const auto other = static_cast<SignalId>(s);
       if (plan_.signals[s].rank == plan_.signals[notify.signal].rank) continue;
-      Mutant& mutant = add(Edit::redirect_notification, {id}, kOrder, notify.signal);
-      mutant.signals.push_back(static_cast<SignalId>(s));
-      Plan& redirected = mutant.plan;
-      redirected.tasks[id].notifies[n].signal = static_cast<SignalId>(s);
-      redirected.tasks[id].notifies[n].scope = Notify::Scope::system;
-      settle(redirected, notify.signal);
-      settle(redirected, static_cast<SignalId>(s));
+      add(Edit::redirect_notification, {id}, kOrder, notify.signal, [=](Plan& plan) {
+        plan.tasks[id].notifies[n].signal = other;
+        plan.tasks[id].notifies[n].scope = Notify::Scope::system;
+        settle(plan, notify.signal);
+        settle(plan, other);
+      });
+      mutants_.back().signals.push_back(other);
       break;
     }
-    if (notify.scope == Notify::Scope::system)
-      add(Edit::weaken_scope, {id}, {Fault::scope}, notify.signal).plan.tasks[id].notifies[n].scope =
-          Notify::Scope::device;
+    if (notify.scope == Notify::Scope::system && drawn()) {
+      add(Edit::weaken_scope, {id}, {Fault::scope}, notify.signal,
+          [=](Plan& plan) { plan.tasks[id].notifies[n].scope = Notify::Scope::device; });
+    }
   }
 
   // Whether `later` waits, through any tasks, for `earlier`.
@@ -125,60 +137,67 @@ class Mutator {
     }
   }
 
+  static void exchange(Plan& plan, std::int32_t lane, std::size_t i, std::size_t j) {
+    std::vector<TaskId>& tasks = plan.lanes[lane].tasks;
+    std::swap(tasks[i], tasks[j]);
+    number(plan, lane);
+    if (plan.tasks[tasks[i]].joint == -1) return;
+    std::swap(plan.tasks[tasks[i]].after_previous, plan.tasks[tasks[j]].after_previous);
+  }
+
   void edit_lane(std::int32_t lane) {
     const std::vector<TaskId>& tasks = plan_.lanes[lane].tasks;
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       const bool joint = plan_.tasks[tasks[i]].joint != -1;
-      if (joint && i + 1 < tasks.size()) {
-        Plan& swapped = add(Edit::swap_joints, {tasks[i], tasks[i + 1]}, {Fault::deadlock}).plan;
-        std::swap(swapped.lanes[lane].tasks[i], swapped.lanes[lane].tasks[i + 1]);
-        number(swapped, lane);
+      if (joint && i + 1 < tasks.size() && drawn()) {
+        add(Edit::swap_joints, {tasks[i], tasks[i + 1]}, {Fault::deadlock}, -1,
+            [=](Plan& plan) { exchange(plan, lane, i, i + 1); });
       }
-      for (std::size_t j = i + 1; j < tasks.size() && !joint; ++j) {
+      for (std::size_t j = i + 1; j < tasks.size() && !joint && drawn(); ++j) {
         if (!depends(tasks[j], tasks[i])) continue;
-        Plan& swapped = add(Edit::swap_tasks, {tasks[i], tasks[j]}, {Fault::deadlock}).plan;
-        std::swap(swapped.lanes[lane].tasks[i], swapped.lanes[lane].tasks[j]);
-        number(swapped, lane);
+        add(Edit::swap_tasks, {tasks[i], tasks[j]}, {Fault::deadlock}, -1,
+            [=](Plan& plan) { exchange(plan, lane, i, j); });
         break;
       }
-      move(lane, tasks[i]);
+      if (drawn()) move(lane, tasks[i]);
+      if (i == 1 && drawn()) isolate(lane, tasks[i]);
     }
   }
 
-  // To the front of another lane that has something that the task depends on, and to a lane of its own.
+  // To the front of another lane that has something that the task depends on.
   void move(std::int32_t lane, TaskId id) {
-    const auto taken_out = [&](Plan& plan) { std::erase(plan.lanes[lane].tasks, id); };
     for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
       const Lane& other = plan_.lanes[l];
-      if (static_cast<std::int32_t>(l) == lane || other.rank != plan_.lanes[lane].rank ||
-          other.engine != plan_.lanes[lane].engine)
-        continue;
+      const auto to = static_cast<std::int32_t>(l);
+      if (to == lane || other.rank != plan_.lanes[lane].rank || other.engine != plan_.lanes[lane].engine) continue;
       if (std::none_of(other.tasks.begin(), other.tasks.end(), [&](TaskId before) { return depends(id, before); }))
         continue;
-      Plan& moved = add(Edit::move_task, {id}, {Fault::deadlock}).plan;
-      taken_out(moved);
-      moved.lanes[l].tasks.insert(moved.lanes[l].tasks.begin(), id);
-      number(moved, lane);
-      number(moved, static_cast<std::int32_t>(l));
+      add(Edit::move_task, {id}, {Fault::deadlock}, -1, [=](Plan& plan) {
+        std::erase(plan.lanes[lane].tasks, id);
+        plan.lanes[to].tasks.insert(plan.lanes[to].tasks.begin(), id);
+        number(plan, lane);
+        number(plan, to);
+      });
       break;
     }
-    if (plan_.tasks[id].index != 1) return;
-    Plan& alone = add(Edit::move_task, {id}, {Fault::residency}).plan;
-    taken_out(alone);
-    while (true) {  // as many lanes as the machine has, and one
-      alone.lanes.push_back({plan_.lanes[lane].rank, plan_.lanes[lane].engine, {}});
-      const auto same = std::count_if(alone.lanes.begin(), alone.lanes.end(), [&](const Lane& l) {
-        return l.rank == alone.lanes.back().rank && l.engine == alone.lanes.back().engine;
-      });
-      const Engine engine = plan_.lanes[lane].engine;
-      if (same > (engine == Engine::compute ? plan_.topology.lanes
-                  : engine == Engine::copy  ? plan_.topology.copy
-                                            : plan_.topology.collective))
-        break;
-    }
-    alone.lanes.back().tasks = {id};
-    number(alone, lane);
-    number(alone, static_cast<std::int32_t>(alone.lanes.size()) - 1);
+  }
+
+  // To a lane more than the machine has.
+  void isolate(std::int32_t lane, TaskId id) {
+    const Engine engine = plan_.lanes[lane].engine;
+    const int offered = engine == Engine::compute ? plan_.topology.lanes
+                        : engine == Engine::copy  ? plan_.topology.copy
+                                                  : plan_.topology.collective;
+    add(Edit::move_task, {id}, {Fault::residency}, -1, [=](Plan& plan) {
+      const std::int32_t rank = plan.lanes[lane].rank;
+      const auto lanes = std::count_if(plan.lanes.begin(), plan.lanes.end(),
+                                       [&](const Lane& l) { return l.rank == rank && l.engine == engine; });
+      std::erase(plan.lanes[lane].tasks, id);
+      for (std::int64_t l = lanes; l <= offered; ++l) plan.lanes.push_back({rank, engine, {}});
+      plan.lanes.back().tasks = {id};
+      number(plan, lane);
+      number(plan, static_cast<std::int32_t>(plan.lanes.size()) - 1);
+    });
   }
 
   void shrink(BufferId id) {
@@ -190,25 +209,24 @@ class Mutator {
       return std::any_of(task.reads.begin(), task.reads.end(), touches) ||
              std::any_of(task.writes.begin(), task.writes.end(), touches);
     });
-    if (!used || buffer.shape.empty() || buffer.role == Buffer::Role::constant) return;
-    Mutant& mutant = add(Edit::shrink_buffer, {}, {});
-    --mutant.plan.buffers[id].shape[0];
-    mutant.buffer = fmt::format("buffer {}", id);
-    mutant.text += ", " + mutant.buffer;
+    if (!used || buffer.shape.empty() || buffer.role == Buffer::Role::constant || !drawn()) return;
+    add(Edit::shrink_buffer, {}, {}, -1, [id](Plan& plan) { --plan.buffers[id].shape[0]; },
+        fmt::format("buffer {}", id));
   }
 
   void shift(TaskId id, std::size_t w) {
     const Access& write = plan_.tasks[id].writes[w];
     const Shape& shape = plan_.buffers[write.buffer].shape;
-    if (write.box.empty() || shape.empty() || write.partition != -1) return;
+    if (write.box.empty() || shape.empty() || write.partition != -1 || !drawn()) return;
     const std::size_t dim = write.box.extent[0] < shape[0] || shape.size() == 1 ? 0 : shape.size() - 1;
-    const bool up = write.box.start[dim] + write.box.extent[dim] < shape[dim];
-    Mutant& mutant = add(Edit::shift_box, {id}, {Fault::race, Fault::unwritten});
-    mutant.plan.tasks[id].writes[w].box.start[dim] += up ? 1 : -1;
-    mutant.buffer = fmt::format("buffer {}", write.buffer);
+    const std::int64_t by = write.box.start[dim] + write.box.extent[dim] < shape[dim] ? 1 : -1;
+    add(Edit::shift_box, {id}, {Fault::race, Fault::unwritten}, -1,
+        [=](Plan& plan) { plan.tasks[id].writes[w].box.start[dim] += by; }, fmt::format("buffer {}", write.buffer));
   }
 
   const Plan& plan_;
+  std::uint64_t every_;
+  std::mt19937_64 random_;
   std::vector<std::vector<TaskId>> notifiers_;
   std::vector<Mutant> mutants_;
 };
@@ -223,6 +241,14 @@ std::string_view name_of(Edit edit) {
   return kNames[static_cast<std::size_t>(edit)];
 }
 
-std::vector<Mutant> mutants(const Plan& plan) { return Mutator(plan).all(); }
+std::vector<Mutant> mutants(const Plan& plan, std::uint64_t every, std::uint64_t seed) {
+  return Mutator(plan, every, seed).all();
+}
+
+Plan apply(const Mutant& mutant, const Plan& plan) {
+  Plan edited = plan;
+  mutant.apply(edited);
+  return edited;
+}
 
 }  // namespace tileway::testing

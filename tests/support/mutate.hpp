@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,7 +30,7 @@ std::string_view name_of(Edit edit);
 
 struct Mutant {
   Edit edit;
-  Plan plan;
+  std::function<void(Plan&)> apply;
   std::vector<TaskId> tasks;        // of the plan: those that were edited
   std::vector<SignalId> signals{};  // that were edited
   std::string buffer{};             // that was edited
@@ -37,7 +38,8 @@ struct Mutant {
   std::string text{};
 };
 
-// All of them.
-std::vector<Mutant> mutants(const Plan& plan);
+// Of all of them one in `every`, drawn by the seed.
+std::vector<Mutant> mutants(const Plan& plan, std::uint64_t every = 1, std::uint64_t seed = 0);
+Plan apply(const Mutant& mutant, const Plan& plan);
 
 }  // namespace tileway::testing

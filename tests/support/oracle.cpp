@@ -160,7 +160,8 @@ class Explorer {
     if (late.task == -1 || early.task == -1 || early.stage != 2 || early.run != late.run + 1) return;
     for (const Notify& notify : plan_.tasks[early.task].notifies) {
       for (const Wait& wait : plan_.tasks[late.task].waits) {
-        if (wait.signal == notify.signal && static_cast<int>(wait.stage) == late.stage) oracle_.faults.insert(Fault::run_ahead);
+        if (wait.signal == notify.signal && raised_by_several(wait.signal) &&
+            static_cast<int>(wait.stage) == late.stage) oracle_.faults.insert(Fault::run_ahead);
       }
     }
   }
@@ -172,6 +173,16 @@ class Explorer {
       for (std::uint8_t count : lane) key.push_back(static_cast<char>(count));
     }
     if (seen_.insert(std::move(key)).second) open_.push_back(std::move(state));
+  }
+
+  bool raised_by_several(SignalId signal) const {
+    std::set<std::int32_t> ranks;
+    for (const Task& task : plan_.tasks) {
+      for (const Notify& notify : task.notifies) {
+        if (notify.signal == signal) ranks.insert(task.rank);
+      }
+    }
+    return ranks.size() > 1;
   }
 
   std::size_t length(std::int32_t lane) const { return plan_.lanes[lane].tasks.size(); }
@@ -324,7 +335,7 @@ class Explorer {
     for (const Notify& notify : plan_.tasks[step.task].notifies) {
       for (std::size_t t = 0; t < plan_.tasks.size(); ++t) {
         for (const Wait& wait : plan_.tasks[t].waits) {
-          if (wait.signal == notify.signal &&
+          if (wait.signal == notify.signal && raised_by_several(wait.signal) &&
               !stage_over(state, static_cast<TaskId>(t), step.run - 1, static_cast<int>(wait.stage)))
             oracle_.faults.insert(Fault::run_ahead);
         }

@@ -170,10 +170,10 @@ class Clocks::Builder {
   Id after_wait(Id known, int run, const Wait& wait, int instance) {
     const int signal = sequence_.signal(run, wait.signal);
     Raised& raised = raised_[signal];
-    if (wait.value > 0) {
-      if (raised.partial) {
-        known = after_some(known, wait.value, run, wait.signal, instance);
-      } else if (raised.joined.empty()) {
+    if (raised.partial) {
+      known = after_some(known, wait.value, run, wait.signal, instance);
+    } else if (!raised.notes.empty()) {
+      if (raised.joined.empty()) {
         std::fill(room_.begin(), room_.end(), 0U);
         add_to(room_, raised.notes[0]);
         known = store_.join(known, room_.data());
@@ -203,6 +203,7 @@ class Clocks::Builder {
       unseen += left;
       notes.insert(notes.end(), seen.begin(), seen.end());
     }
+    if (wanted == 0) return known;
     std::vector<std::pair<std::uint32_t, std::uint64_t>> counts;  // in a column, and the amount
     for (std::size_t column = 0; column < room_.size(); ++column) {
       counts.clear();

@@ -43,7 +43,7 @@ std::vector<Memory> memories(const Sequence& sequence) {
     for (const Buffer& buffer : plan.buffers) {
       std::size_t memory = all.size();
       if (!buffer.shared.empty()) memory = shared.emplace(std::pair(buffer.rank, buffer.shared), memory).first->second;
-      if (memory == all.size()) all.push_back({.slots = buffer.slots, .callers = {}, .touches = {}});
+      if (memory == all.size()) all.push_back(Memory{buffer.slots, {}, {}});
       memory_of.push_back(memory);
     }
     for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
@@ -60,8 +60,8 @@ std::vector<Memory> memories(const Sequence& sequence) {
       Memory& memory = all[memory_of[binding.buffer]];
       const Box box = Box::whole(plan.buffers[binding.buffer].shape);
       if (box.empty()) return;
-      memory.callers.push_back({.buffer = binding.buffer, .box = box, .mode = mode});
-      memory.touches.push_back({number, -1, binding.rank, binding.buffer, &memory.callers.back()});
+      memory.callers.push_back(std::make_unique<Access>(Access{.buffer = binding.buffer, .box = box, .mode = mode}));
+      memory.touches.push_back({number, -1, binding.rank, binding.buffer, memory.callers.back().get()});
     };
     for (const Plan::Binding& input : plan.inputs) add_caller(input, Access::Mode::write);
     for (const Plan::Binding& output : plan.outputs) add_caller(output, Access::Mode::read);

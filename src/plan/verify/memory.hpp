@@ -1,7 +1,7 @@
 // Who touches what: every memory of a sequence with all accesses to it.
 #pragma once
 
-#include <deque>
+#include <memory>
 #include <vector>
 
 #include "plan/verify/sequence.hpp"
@@ -19,7 +19,7 @@ struct Touch {
 
 struct Memory {
   std::int32_t slots = 1;
-  std::deque<Access> callers;  // what the touches of callers point to
+  std::vector<std::unique_ptr<Access>> callers;  // what the touches of callers point to
   std::vector<Touch> touches;
 };
 

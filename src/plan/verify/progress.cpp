@@ -70,15 +70,27 @@ class Greedy {
     deferred_.erase(chosen);
   }
 
+  // A signal of a run that has to be raised further before the wait is looked at again, or -1. The counter goes on from
+  // run to run, so the runs before count too; they come to their end whatever this one does, and are let come first.
+  int first_short(int run, const Wait& wait) const {
+    for (int earlier = 0; earlier < run; ++earlier) {
+      if (sequence_.plan_number(earlier) != sequence_.plan_number(run)) continue;
+      const int signal = sequence_.signal(earlier, wait.signal);
+      if (raised_[signal] < sequence_.plan(run).signals[wait.signal].total) return signal;
+    }
+    const int signal = sequence_.signal(run, wait.signal);
+    return raised_[signal] < wait.value ? signal : -1;
+  }
+
   // Starts it, or leaves it with the first signal that it misses.
   void look(int instance) {
     const int run = sequence_.run_of(instance);
     const Task& task = sequence_.task(instance);
     bool partial = false;
     for (const Wait& wait : task.waits) {
-      const int signal = sequence_.signal(run, wait.signal);
-      if (raised_[signal] < wait.value) {
-        blocked_[signal].push_back(instance);
+      const int short_of = first_short(run, wait);
+      if (short_of != -1) {
+        blocked_[short_of].push_back(instance);
         return;
       }
       partial = partial || wait.value < sequence_.plan(run).signals[wait.signal].total;

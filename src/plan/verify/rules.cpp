@@ -275,6 +275,11 @@ std::optional<Refusal> check_run_ahead(const Sequence& sequence, const Clocks& c
     const Plan& plan = sequence.plan(run);
     const std::vector<SignalUse> all = uses(plan);
     for (std::size_t s = 0; s < all.size(); ++s) {
+      // A rank ends its run before it begins the next: what it alone raises comes run by run.
+      const bool one_rank = std::all_of(all[s].notifiers.begin(), all[s].notifiers.end(), [&](TaskId id) {
+        return plan.tasks[id].rank == plan.tasks[all[s].notifiers[0]].rank;
+      });
+      if (one_rank) continue;
       for (const auto& [waiter, wait] : all[s].waits) {
         for (TaskId notifier : all[s].notifiers) {
           // On one rank the caller is between the two runs.

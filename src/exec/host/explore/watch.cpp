@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "plan/verify/rules.hpp"
 
@@ -20,8 +21,14 @@ Watch::Watch(const verifier::Sequence& sequence)
     first_slot_.push_back(slots_.size());
     slots_.resize(slots_.size() + buffer.slots);
   }
+  std::vector<std::set<std::int32_t>> raised_by(plan_.signals.size());
+  for (const Task& task : plan_.tasks) {
+    for (const Notify& notify : task.notifies) raised_by[notify.signal].insert(task.rank);
+  }
   for (std::size_t t = 0; t < plan_.tasks.size(); ++t) {
-    for (const Wait& wait : plan_.tasks[t].waits) waiters_[wait.signal].push_back(static_cast<TaskId>(t));
+    for (const Wait& wait : plan_.tasks[t].waits) {
+      if (raised_by[wait.signal].size() > 1) waiters_[wait.signal].push_back(static_cast<TaskId>(t));
+    }
   }
   const auto whole = [&](const Plan::Binding& binding, Mode mode) {
     return Access{.buffer = binding.buffer, .box = Box::whole(plan_.buffers[binding.buffer].shape), .mode = mode};

@@ -35,7 +35,7 @@ class Watch {
   const Plan& plan_;
   std::vector<std::size_t> first_slot_;  // by buffer
   std::vector<Slot> slots_;
-  std::vector<std::vector<TaskId>> waiters_;        // by signal
+  std::vector<std::vector<TaskId>> waiters_;        // by signal that several ranks raise
   std::vector<std::vector<Access>> caller_writes_;  // by rank
   std::vector<std::vector<Access>> caller_reads_;   // by rank
 };
