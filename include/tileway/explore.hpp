@@ -51,9 +51,9 @@ Exploration explore(const Plan& plan, std::uint64_t seed, int runs = 0);
 // that cannot be taken.
 Exploration replay(const Plan& plan, const std::vector<Event>& order);
 
-// A plan with as few tasks as can be that fails with the fault that this seed shows: without any one of them none of
-// the fifty seeds from this one on shows it (five, one for each adversary, for plans of 500 tasks and more). Throws
-// Error (invalid) where the plan does not fail.
+// A plan with as few tasks as can be that fails with the fault that this seed shows, what the others would have written
+// taken as there: without any one of them none of the fifty seeds from this one on shows it (five, one for each
+// adversary, for plans of 500 tasks and more). Throws Error (invalid) where the plan does not fail.
 Plan shrink(const Plan& plan, std::uint64_t seed);
 
 }  // namespace tileway

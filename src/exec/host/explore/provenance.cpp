@@ -22,8 +22,8 @@ std::uint64_t mix(int first, std::uint64_t second) { return mix(mix(static_cast<
 
 }  // namespace
 
-Provenance::Provenance(const verifier::Sequence& sequence)
-    : sequence_(sequence), plan_(sequence.plan(0)), gathered_(sequence.instances(), 0) {
+Provenance::Provenance(const verifier::Sequence& sequence, bool given)
+    : sequence_(sequence), plan_(sequence.plan(0)), given_(given), gathered_(sequence.instances(), 0) {
   for (const Buffer& buffer : plan_.buffers) {
     first_slot_.push_back(slots_.size());
     slots_.resize(slots_.size() + buffer.slots);
@@ -87,12 +87,21 @@ std::optional<Finding> Provenance::read(const Access& access, const Instance& re
       return std::nullopt;
   }
   const Box missing = verifier::uncovered(access.box, fresh);
-  if (missing.empty()) return std::nullopt;
+  if (missing.empty() || (given_ && !somebody_writes(access.buffer, missing))) return std::nullopt;
   return Finding{Fault::unwritten,
                  {reader},
                  fmt::format("{} reads {} of buffer {} '{}' of rank {}, which run {} has not written yet\n",
                              verifier::describe(sequence_, reader), to_string(missing), access.buffer, buffer.name,
                              buffer.rank, run)};
+}
+
+bool Provenance::somebody_writes(BufferId buffer, const Box& box) const {
+  for (const Task& task : plan_.tasks) {
+    for (const Access& write : task.writes) {
+      if (write.buffer == buffer && overlaps(write.box, box)) return true;
+    }
+  }
+  return false;
 }
 
 // Reads the outputs of the run before, then writes the inputs of the run to come.

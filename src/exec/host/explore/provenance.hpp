@@ -14,7 +14,8 @@ namespace tileway::host {
 // of all that it read. A stale or missing piece gives other tags, also where the numbers would have come out right.
 class Provenance {
  public:
-  explicit Provenance(const verifier::Sequence& sequence);
+  // `given`: what no task of the plan writes is there from the beginning, as in a plan that tasks were taken out of.
+  Provenance(const verifier::Sequence& sequence, bool given);
 
   // Reads or writes what the step does. A finding where it reads what the run has not written.
   std::optional<Finding> take(const Event& event);
@@ -38,8 +39,11 @@ class Provenance {
   // Adds what is read to `tag`.
   std::optional<Finding> read(const Access& access, const Instance& reader, int run, std::uint64_t& tag);
 
+  bool somebody_writes(BufferId buffer, const Box& box) const;
+
   const verifier::Sequence& sequence_;
   const Plan& plan_;
+  bool given_;
   std::vector<std::size_t> first_slot_;  // by buffer
   std::vector<Slot> slots_;
   std::vector<int> slices_;              // by partition: how many make it up
