@@ -56,7 +56,9 @@ Roster::Slot& Roster::slot(int rank) const {
 void Roster::arrived(int rank) { slot(rank).process.store(getpid(), std::memory_order_relaxed); }
 pid_t Roster::process(int rank) const { return slot(rank).process.load(std::memory_order_relaxed); }
 
-Roster::State Roster::state(int rank) const { return static_cast<State>(slot(rank).state.load(std::memory_order_acquire)); }
+Roster::State Roster::state(int rank) const {
+  return static_cast<State>(slot(rank).state.load(std::memory_order_acquire));
+}
 
 void Roster::finished(int rank) {
   slot(rank).state.store(static_cast<std::uint32_t>(State::finished), std::memory_order_release);

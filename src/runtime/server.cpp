@@ -3,6 +3,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <thread>
+
 #include "runtime/wire.hpp"
 #include "tileway/error.hpp"
 
@@ -22,9 +24,14 @@ bool hung_up(int socket) {
   return poll(&poll_one, 1, 0) > 0 && (poll_one.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
-std::string encode(const Meeting& meeting, const Piece& own) {
+std::string encode(std::int64_t ticket, const Meeting& meeting, const Piece& own) {
   wire::Writer out;
-  out.number(kMeet).text(meeting.key).text(meeting.what).number(meeting.deadline.count()).number(meeting.self);
+  out.number(kMeet)
+      .number(ticket)
+      .text(meeting.key)
+      .text(meeting.what)
+      .number(meeting.deadline.count())
+      .number(meeting.self);
   out.number(static_cast<std::int64_t>(meeting.members.size()));
   for (int member : meeting.members) out.number(member);
   return out.text(own.value).bytes();
@@ -60,38 +67,75 @@ void MeetingServer::add(int rank, FileDescriptor socket) {
   threads_.emplace_back([this, rank, fd = sockets_.back().get()] { serve(rank, fd); });
 }
 
+struct MeetingServer::Connection {
+  int socket;
+  std::mutex mutex;  // of all below, and for sending: a reply is several messages
+  std::condition_variable changed;
+  int meetings = 0;  // that it takes part in now
+  bool broken = false;
+};
+
+void MeetingServer::answer(Connection& connection, std::int64_t ticket, const Meeting& meeting, Piece own) {
+  const auto still_there = [&] {
+    TW_REQUIRE(!hung_up(connection.socket) && !closing_, ErrorKind::lost, .where = meeting.what,
+               .what = "the rank is gone");
+  };
+  bool sent = false;
+  try {
+    const std::vector<Piece> pieces = meetings_.meet(meeting, std::move(own), still_there);
+    const std::lock_guard lock(connection.mutex);
+    const auto count = static_cast<std::int64_t>(pieces.size());
+    sent = wire::send(connection.socket, wire::Writer().number(kMet).number(ticket).number(count).bytes());
+    for (const Piece& piece : pieces)
+      sent = sent && wire::send(connection.socket, piece.value, piece.file ? piece.file->get() : -1);
+  } catch (const Error& error) {
+    const std::lock_guard lock(connection.mutex);
+    const auto kind = static_cast<std::int64_t>(error.kind());
+    sent = wire::send(connection.socket,
+                      wire::Writer().number(kRefused).number(ticket).number(kind).text(error.what()).bytes());
+  }
+  const std::lock_guard lock(connection.mutex);
+  connection.broken = connection.broken || !sent;
+  if (!sent) shutdown(connection.socket, SHUT_RDWR);
+  --connection.meetings;
+  connection.changed.notify_all();
+}
+
 void MeetingServer::serve(int rank, int socket) {
-  while (true) {
-    std::optional<wire::Message> request = wire::receive(socket);
-    try {
+  Connection connection{.socket = socket, .mutex = {}, .changed = {}};
+  bool goodbye = false;
+  try {
+    while (!goodbye) {
+      std::optional<wire::Message> request = wire::receive(socket);
       if (!request) break;
       wire::Reader in(request->bytes);
       const std::int64_t kind = in.number();
-      if (kind == kGoodbye) {
-        if (roster_->state(rank) == Roster::State::present) roster_->finished(rank);
-        return;
-      }
+      goodbye = kind == kGoodbye;
+      if (goodbye) break;
       TW_REQUIRE(kind == kMeet, ErrorKind::invalid, .where = "message between ranks", .what = "an unknown request");
+      const std::int64_t ticket = in.number();
       const Meeting meeting = decode(in, kMaxMembers);
       Piece own{in.text(), request->file ? std::make_shared<FileDescriptor>(std::move(request->file)) : nullptr};
-      const auto still_there = [&] {
-        TW_REQUIRE(!hung_up(socket) && !closing_, ErrorKind::lost, .where = meeting.what, .what = "the rank is gone");
-      };
-      const std::vector<Piece> pieces = meetings_.meet(meeting, std::move(own), still_there);
-      if (!wire::send(socket, wire::Writer().number(kMet).bytes())) break;
-      bool delivered = true;
-      for (const Piece& piece : pieces)
-        delivered = delivered && wire::send(socket, piece.value, piece.file ? piece.file->get() : -1);
-      if (!delivered) break;
-    } catch (const Error& error) {
-      const auto reply =
-          wire::Writer().number(kRefused).number(static_cast<std::int64_t>(error.kind())).text(error.what());
-      if (!wire::send(socket, reply.bytes())) break;
+      {
+        const std::lock_guard lock(connection.mutex);
+        ++connection.meetings;
+      }
+      std::thread([this, &connection, ticket, meeting, own = std::move(own)]() mutable {
+        answer(connection, ticket, meeting, std::move(own));
+      }).detach();  // waited for below
     }
+  } catch (const Error&) {  // nonsense: the connection is closed
   }
-  if (closing_) return;
-  shutdown(socket, SHUT_RDWR);
-  if (roster_->state(rank) != Roster::State::present) return;
+  if (!goodbye) shutdown(socket, SHUT_RDWR);
+  {
+    std::unique_lock lock(connection.mutex);
+    connection.changed.wait(lock, [&] { return connection.meetings == 0; });
+  }
+  if (closing_ || roster_->state(rank) != Roster::State::present) return;
+  if (goodbye) {
+    roster_->finished(rank);
+    return;
+  }
   const Error error(ErrorKind::lost, {.where = "rank " + std::to_string(rank), .what = "its process has died"});
   roster_->lost(rank, Roster::State::died, ErrorKind::lost, error.what());
 }
@@ -109,24 +153,52 @@ void MeetingClient::check() {
   if (hung_up(socket_.get())) gone();
 }
 
-std::vector<Piece> MeetingClient::meet(const Meeting& meeting, Piece own) {
+bool MeetingClient::read_reply() {
+  const std::optional<wire::Message> message = wire::receive(socket_.get());
+  if (!message) return false;
+  wire::Reader in(message->bytes);
+  const std::int64_t kind = in.number();
+  const std::int64_t ticket = in.number();
+  const std::int64_t number = in.number();
+  Reply reply;
+  if (kind != kMet) reply.refused = Error::quoted(static_cast<ErrorKind>(number), in.text());
+  for (std::int64_t m = 0; kind == kMet && m < number; ++m) {
+    std::optional<wire::Message> piece = wire::receive(socket_.get());
+    if (!piece) return false;
+    auto file = piece->file ? std::make_shared<FileDescriptor>(std::move(piece->file)) : nullptr;
+    reply.pieces.push_back({std::move(piece->bytes), std::move(file)});
+  }
   const std::lock_guard lock(mutex_);
-  if (!wire::send(socket_.get(), encode(meeting, own), own.file ? own.file->get() : -1)) gone();
-  const std::optional<wire::Message> reply = wire::receive(socket_.get());
-  if (!reply) gone();
-  wire::Reader in(reply->bytes);
-  if (in.number() != kMet) {
-    const auto kind = static_cast<ErrorKind>(in.number());
-    throw Error::quoted(kind, in.text());
+  replies_.emplace(ticket, std::move(reply));
+  return true;
+}
+
+std::vector<Piece> MeetingClient::meet(const Meeting& meeting, Piece own) {
+  std::unique_lock lock(mutex_);
+  const std::int64_t ticket = ++last_ticket_;
+  lock.unlock();
+  {
+    const std::lock_guard sending(sending_);
+    if (!wire::send(socket_.get(), encode(ticket, meeting, own), own.file ? own.file->get() : -1)) gone();
   }
-  std::vector<Piece> pieces;
-  for (std::size_t m = 0; m < meeting.members.size(); ++m) {
-    std::optional<wire::Message> message = wire::receive(socket_.get());
-    if (!message) gone();
-    pieces.push_back({std::move(message->bytes),
-                      message->file ? std::make_shared<FileDescriptor>(std::move(message->file)) : nullptr});
+  lock.lock();
+  while (!replies_.contains(ticket)) {
+    if (gone_) gone();
+    if (reading_) {
+      changed_.wait(lock);
+      continue;
+    }
+    reading_ = true;
+    lock.unlock();
+    const bool read = read_reply();
+    lock.lock();
+    reading_ = false;
+    gone_ = gone_ || !read;
+    changed_.notify_all();
   }
-  return pieces;
+  Reply reply = std::move(replies_.extract(ticket).mapped());
+  if (reply.refused) throw Error(*reply.refused);
+  return std::move(reply.pieces);
 }
 
 }  // namespace tileway

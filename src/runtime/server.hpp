@@ -2,17 +2,22 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "runtime/meetings.hpp"
+#include "tileway/error.hpp"
 
 namespace tileway {
 
-// Serves every rank's connection on a thread of its own, from construction to destruction. A connection that ends
-// without a goodbye means that its rank has died; one that sends nonsense is closed.
+// Serves every rank's connection on a thread of its own, from construction to destruction, and each meeting on one too:
+// threads of a rank may be in different meetings at once, in any order. A connection that ends without a goodbye means
+// that its rank has died; one that sends nonsense is closed.
 class MeetingServer {
  public:
   explicit MeetingServer(std::shared_ptr<Roster> roster) : roster_(roster), meetings_(std::move(roster)) {}
@@ -20,7 +25,10 @@ class MeetingServer {
   void add(int rank, FileDescriptor socket);
 
  private:
+  struct Connection;
   void serve(int rank, int socket);
+  // Takes a request to its meeting and answers it.
+  void answer(Connection& connection, std::int64_t ticket, const Meeting& meeting, Piece own);
 
   std::shared_ptr<Roster> roster_;
   Meetings meetings_;
@@ -41,12 +49,24 @@ class MeetingClient : public Rendezvous {
   void abandon() { graceful_ = false; }
 
  private:
+  struct Reply {
+    std::vector<Piece> pieces;
+    std::optional<Error> refused;
+  };
   [[noreturn]] void gone() const;
+  // Reads one reply, whoever waits for it; false when the other side is gone.
+  bool read_reply();
 
-  std::mutex mutex_;
   FileDescriptor socket_;
   int host_;
   bool graceful_ = true;
+  std::mutex sending_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::int64_t last_ticket_ = 0;
+  std::map<std::int64_t, Reply> replies_;  // read and not yet fetched, by ticket
+  bool reading_ = false;                   // one of those who wait reads for all
+  bool gone_ = false;
 };
 
 }  // namespace tileway

@@ -68,8 +68,7 @@ void play(const Round& round, Stage& stage) {
   const auto plan_of = [&](std::int64_t size) {
     const Program program =
         make_program(find_operator(round.op), round.ranks, DType::f32, std::vector<std::int64_t>{size, size, size});
-    return ProvenPlan::prove(
-        lower(program, Schedule::overlapped(program), testing::small_topology(round.ranks)).plan);
+    return ProvenPlan::prove(lower(program, Schedule::overlapped(program), testing::small_topology(round.ranks)).plan);
   };
   const ProvenPlan plan = plan_of(24);
   const ProvenPlan other = plan_of(32);
@@ -109,10 +108,9 @@ TEST(RandomFaults, ProcessesEverySurvivorNamesTheRightRankInTime) {
     ++done[static_cast<std::size_t>(round.deed)];
     for (int rank = 0; rank < ranks; ++rank) {
       const Seen& seen = stage.seen[rank];
-      const std::string context =
-          fmt::format("round {}: rank {} of {} {} at run {} of {}; rank {} says '{}' after {:.2f} s", i, round.culprit,
-                      ranks, kDeedNames[static_cast<std::size_t>(round.deed)], round.at_run, round.op, rank, seen.text,
-                      seen.seconds);
+      const std::string context = fmt::format(
+          "round {}: rank {} of {} {} at run {} of {}; rank {} says '{}' after {:.2f} s", i, round.culprit, ranks,
+          kDeedNames[static_cast<std::size_t>(round.deed)], round.at_run, round.op, rank, seen.text, seen.seconds);
       if (rank == round.culprit && round.deed != Deed::other_plan) continue;
       const std::string text = seen.text;
       EXPECT_NE(text.find(fmt::format("rank {}", round.culprit)), std::string::npos) << context;

@@ -142,9 +142,9 @@ TEST(Mutations, OfEveryOperatorsPlansAreRefusedForTheRightReason) {
     for (const Plan& plan : plans_of(op)) {
       for (const Mutant& mutant : testing::mutants(plan)) trial.judge(plan, std::string(op.name), mutant);
     }
-    for (Edit edit : {Edit::drop_wait, Edit::lower_wait, Edit::drop_notification, Edit::redirect_notification,
-                      Edit::weaken_scope, Edit::swap_tasks, Edit::move_task, Edit::drop_after_previous,
-                      Edit::shrink_buffer, Edit::shift_box}) {
+    for (Edit edit :
+         {Edit::drop_wait, Edit::lower_wait, Edit::drop_notification, Edit::redirect_notification, Edit::weaken_scope,
+          Edit::swap_tasks, Edit::move_task, Edit::drop_after_previous, Edit::shrink_buffer, Edit::shift_box}) {
       if (trial.refused_of(op.name, edit) < 20)
         fmt::print("{}: only {} of {}\n", op.name, trial.refused_of(op.name, edit), name_of(edit));
     }

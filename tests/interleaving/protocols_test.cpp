@@ -71,7 +71,8 @@ Plan one_shot_by_packets(int slots) {
 
 TEST(Protocols, OneShotAllReduceByPacketsNeedsTwoSlots) {
   expect_proven(one_shot_by_packets(2));
-  expect_refused(one_shot_by_packets(1), Fault::race, "a second slot: the peer's next packets come before these are read");
+  expect_refused(one_shot_by_packets(1), Fault::race,
+                 "a second slot: the peer's next packets come before these are read");
 }
 
 TEST(Protocols, AllToAllVReadsTheSplitsBeforeItUsesThem) {

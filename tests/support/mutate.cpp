@@ -210,7 +210,8 @@ class Mutator {
              std::any_of(task.writes.begin(), task.writes.end(), touches);
     });
     if (!used || buffer.shape.empty() || buffer.role == Buffer::Role::constant || !drawn()) return;
-    add(Edit::shrink_buffer, {}, {}, -1, [id](Plan& plan) { --plan.buffers[id].shape[0]; },
+    add(
+        Edit::shrink_buffer, {}, {}, -1, [id](Plan& plan) { --plan.buffers[id].shape[0]; },
         fmt::format("buffer {}", id));
   }
 
@@ -220,7 +221,8 @@ class Mutator {
     if (write.box.empty() || shape.empty() || write.partition != -1 || !drawn()) return;
     const std::size_t dim = write.box.extent[0] < shape[0] || shape.size() == 1 ? 0 : shape.size() - 1;
     const std::int64_t by = write.box.start[dim] + write.box.extent[dim] < shape[dim] ? 1 : -1;
-    add(Edit::shift_box, {id}, {Fault::race, Fault::unwritten}, -1,
+    add(
+        Edit::shift_box, {id}, {Fault::race, Fault::unwritten}, -1,
         [=](Plan& plan) { plan.tasks[id].writes[w].box.start[dim] += by; }, fmt::format("buffer {}", write.buffer));
   }
 

@@ -161,7 +161,8 @@ class Explorer {
     for (const Notify& notify : plan_.tasks[early.task].notifies) {
       for (const Wait& wait : plan_.tasks[late.task].waits) {
         if (wait.signal == notify.signal && raised_by_several(wait.signal) &&
-            static_cast<int>(wait.stage) == late.stage) oracle_.faults.insert(Fault::run_ahead);
+            static_cast<int>(wait.stage) == late.stage)
+          oracle_.faults.insert(Fault::run_ahead);
       }
     }
   }

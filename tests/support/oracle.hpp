@@ -17,8 +17,8 @@ struct Oracle {
 // Runs the plan `runs` times in every order that docs/MEMORY_MODEL.md allows: each lane's stages in turn, ranks in
 // different runs, counters as they are in memory. Two conflicting accesses that can begin in one state are a race; a
 // read that can begin before all of its elements are written is unwritten; a notification that can come before a wait
-// of the run before has passed runs ahead, where several ranks raise the signal; a state from which nothing goes on is a deadlock. Shares no code with the
-// verifier. Scopes and residency are no matter of order and are not looked at.
+// of the run before has passed runs ahead, where several ranks raise the signal; a state from which nothing goes on is
+// a deadlock. Shares no code with the verifier. Scopes and residency are no matter of order and are not looked at.
 Oracle explore_every_order(const Plan& plan, int runs, std::size_t states_at_most);
 
 // The same for plans of which nobody can see all states. For each step it runs everything else that can be run without
