@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -46,6 +47,18 @@ struct Exploration {
 // unwritten; steps left over when none can be taken are a deadlock. Looks at neither scopes nor residency. Throws what
 // check_structure throws.
 Exploration explore(const Plan& plan, std::uint64_t seed, int runs = 0);
+
+// What each rank holds of each named tensor: [name][rank].
+using PartsByName = std::map<std::string, std::vector<Array>>;
+
+// The same with values: run r begins with `inputs[r]`. Bodies work on copies of what they declared to read, in memory
+// that holds poison wherever nothing was written, and a write outside of what was declared ends the process (a kernel's
+// bug). Throws Error (invalid) for inputs that do not fit and for data out of range.
+struct ValueExploration {
+  Exploration exploration;
+  std::vector<PartsByName> outputs;  // of each run, as far as it came
+};
+ValueExploration explore_values(const Plan& plan, std::uint64_t seed, const std::vector<PartsByName>& inputs);
 
 // Takes these steps, in this order, and stops: for the orders that verify() returns. Throws Error (invalid) at a step
 // that cannot be taken.

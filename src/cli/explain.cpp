@@ -33,6 +33,22 @@ std::string timeline(const Lowered& lowered) {
   return text;
 }
 
+// The most bytes that are between ranks at one time, as predicted.
+std::string in_flight(const Lowered& lowered) {
+  std::vector<std::pair<double, std::int64_t>> changes;  // ends before beginnings at the same time
+  for (std::size_t t = 0; t < lowered.plan.tasks.size(); ++t) {
+    const std::int64_t bytes = lowered.plan.bytes_sent(lowered.plan.tasks[t]);
+    if (bytes == 0) continue;
+    changes.emplace_back(lowered.predicted[t].begin_us, bytes);
+    changes.emplace_back(lowered.predicted[t].end_us, -bytes);
+  }
+  std::sort(changes.begin(), changes.end());
+  std::int64_t now = 0;
+  std::int64_t most = 0;
+  for (const auto& [time, bytes] : changes) most = std::max(most, now += bytes);
+  return fmt::format("  at most {} bytes in flight at one time\n", most);
+}
+
 int explain(const Options& options) {
   TW_REQUIRE(options.sizes.size() <= 1, ErrorKind::invalid, .where = "--size", .what = "explain takes one size");
   const Program program =
@@ -41,8 +57,9 @@ int explain(const Options& options) {
   for (const std::string& name : schedule_names(options.schedule.empty() ? "overlapped" : options.schedule)) {
     const Lowered lowered = lower(program, Schedule::named(program, name), make_topology(options, program.world()));
     const Verdict verdict = verify(lowered.plan);
-    fmt::print("{}\n{}{}\n{}\n", to_text(lowered.plan, options.full), verdict.proven() ? "proven:\n" : "refused:\n",
-               verdict.proven() ? proof_text(verdict.proof) : verdict.refusal->text, timeline(lowered));
+    fmt::print("{}\n{}{}\n{}{}\n", to_text(lowered.plan, options.full), verdict.proven() ? "proven:\n" : "refused:\n",
+               verdict.proven() ? proof_text(verdict.proof) : verdict.refusal->text, timeline(lowered),
+               in_flight(lowered));
     if (!options.plan.empty()) write_file(options.plan, to_json(lowered.plan));
   }
   if (!options.json.empty()) write_file(options.json, program.to_json());

@@ -2,11 +2,40 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "cli/command.hpp"
 #include "tileway/explore.hpp"
+#include "tileway/inputs.hpp"
+#include "tileway/interpreter.hpp"
 
 namespace tileway::cli {
 namespace {
+
+// Whether the values are the interpreter's in every order; prints the first that are not.
+int compare_values(const Options& options, std::uint64_t seeds) {
+  const Program program =
+      make_program(options, options.sizes.empty() ? std::vector<std::int64_t>{} : parse_size(options.sizes[0]));
+  std::vector<PartsByName> inputs;
+  std::vector<Bindings> expected;
+  for (std::uint64_t run = 0; run < 2; ++run) {
+    inputs.push_back(random_inputs(program, options.seed + run, Fill::integers));
+    Bindings copy = inputs.back();
+    expected.push_back(interpret(program, copy));
+  }
+  for (const Plan& plan : make_plans(options)) {
+    for (std::uint64_t seed = options.seed; seed < options.seed + seeds; ++seed) {
+      const ValueExploration result = explore_values(plan, seed, inputs);
+      if (!result.exploration.finding && std::equal(expected.begin(), expected.end(), result.outputs.begin())) continue;
+      fmt::print(
+          "{} {}: seed {}: {}", plan.name, plan.schedule, seed,
+          result.exploration.finding ? result.exploration.finding->text : "other values than the interpreter's\n");
+      return kNo;
+    }
+    fmt::print("{} {}: {} seeds, the interpreter's values every time\n", plan.name, plan.schedule, seeds);
+  }
+  return kDone;
+}
 
 int explore_one(const Plan& plan, std::uint64_t first, std::uint64_t seeds, const std::string& shrunk) {
   const bool terminal = isatty(STDOUT_FILENO) != 0;
@@ -43,6 +72,7 @@ void add_explore(CLI::App& app, int& status) {
     Options options;
     std::uint64_t seeds = 100;
     std::string shrunk;
+    bool values = false;
   };
   auto choices = std::make_shared<Choices>();
   CLI::App* command = app.add_subcommand("explore", "run a plan on the CPU in adversarial orders, looking for faults");
@@ -51,7 +81,12 @@ void add_explore(CLI::App& app, int& status) {
       ->check(CLI::Range(1, 1000000000))
       ->capture_default_str();
   command->add_option("--shrink", choices->shrunk, "write a failing plan, as small as it gets, to this file");
+  command->add_flag("--values", choices->values, "compute, amid poison, and compare with the interpreter");
   command->callback([choices, &status] {
+    if (choices->values) {
+      status = compare_values(choices->options, choices->seeds);
+      return;
+    }
     for (const Plan& plan : make_plans(choices->options))
       status = std::max(status, explore_one(plan, choices->options.seed, choices->seeds, choices->shrunk));
   });

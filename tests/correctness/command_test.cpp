@@ -88,6 +88,37 @@ TEST(Command, ExplainShowsProgramPlanAndTimelineAndWritesThePlan) {
   expect(command("explain gemm_all_reduce --ranks 2 --size 8x8x8 --full"), 0, "wait   signal");
 }
 
+TEST(Command, VerifyProvesAPlanOrSaysHowItGoesWrong) {
+  const std::string path = temporary("proof.json");
+  expect(command("verify gemm_all_reduce --ranks 3 --schedule all --json " + path), 0, "overlapped: proven");
+  EXPECT_TRUE(read_json(path).at(1).at("proven").get<bool>());
+  // A plan file with a wait taken out.
+  const std::string plan = temporary("plan.json");
+  expect(command("explain gemm_all_reduce --ranks 2 --size 64x64x64 --plan " + plan), 0, "proven:");
+  expect(command("verify " + plan), 0, "proven");
+  nlohmann::json broken = read_json(plan);
+  for (auto& task : broken.at("tasks")) {
+    if (task.at("reads").size() > 1 && !task.at("waits").empty()) {
+      task.at("waits") = nlohmann::json::array();
+      break;
+    }
+  }
+  std::ofstream(plan) << broken.dump();
+  expect(command("verify " + plan + " --json " + path), 1, "nothing orders them");
+  EXPECT_EQ(read_json(path).at(0).at("refusal").at("fault"), "race");
+  const std::string least = temporary("least.json");
+  expect(command("explore " + plan + " --seeds 100 --shrink " + least), 1, "of its");
+  EXPECT_LE(read_json(least).at("tasks").size(), 3U);
+  expect(command("verify " + least), 1, "refused");
+  expect(command("verify " + plan + " --ranks 3"), 2, "a plan file has its own ranks");
+  expect(command("verify /nonexistent.json"), 2, "cannot be read");
+}
+
+TEST(Command, ExploreFindsNothingInAGoodPlan) {
+  expect(command("explore gemm_all_reduce --ranks 3 --seeds 20"), 0, "20 seeds");
+  expect(command("explore all_to_all_v --ranks 2 --seeds 5 --values"), 0, "the interpreter's values every time");
+}
+
 TEST(Command, DoctorSaysWhatIsUsedAndWhatIsMissing) {
   const std::string path = temporary("doctor.json");
   expect(command("doctor --json " + path), 0, "executor     host");

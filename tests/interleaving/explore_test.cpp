@@ -31,6 +31,31 @@ TEST(Explore, FindsNothingInProvenPlansAndTheSameOutcomeInEveryOrder) {
   }
 }
 
+TEST(Explore, ComputesTheInterpretersValuesInEveryOrder) {
+  for (const Operator& op : operators()) {
+    for (int ranks : {2, 3}) {
+      const std::vector<std::int64_t> size(op.extents.size(), 24);
+      const Program program = make_program(op, ranks, DType::bf16, size);
+      const Plan plan = lower(program, Schedule::overlapped(program), testing::small_topology(ranks)).plan;
+      std::vector<PartsByName> inputs;
+      std::vector<Bindings> expected;
+      for (std::uint64_t run = 0; run < 3; ++run) {
+        inputs.push_back(random_inputs(program, run, Fill::integers));  // and with them random splits
+        Bindings copy = inputs.back();
+        expected.push_back(interpret(program, copy));
+      }
+      for (std::uint64_t seed = 0; seed < kAdversaryCount; ++seed) {
+        const ValueExploration result = explore_values(plan, seed, inputs);
+        ASSERT_FALSE(result.exploration.finding) << op.name << ": " << result.exploration.finding->text;
+        for (std::size_t run = 0; run < inputs.size(); ++run) {
+          testing::expect_same(expected[run], result.outputs[run],
+                               fmt::format("{} seed {} run {}", op.name, seed, run));
+        }
+      }
+    }
+  }
+}
+
 TEST(Explore, RunsThePlanOfEightGpus) {
   const Program program =
       make_program(find_operator("gemm_all_reduce"), 8, DType::bf16, std::vector<std::int64_t>{4096, 8192, 4096});

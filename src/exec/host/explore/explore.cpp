@@ -8,6 +8,7 @@
 
 #include "exec/host/explore/provenance.hpp"
 #include "exec/host/explore/stepper.hpp"
+#include "exec/host/explore/values.hpp"
 #include "exec/host/explore/watch.hpp"
 #include "plan/edit.hpp"
 #include "plan/verify/rules.hpp"
@@ -78,9 +79,13 @@ class Execution {
   const std::vector<Step>& enabled() const { return stepper_.enabled(); }
   bool failed() const { return result_.finding.has_value(); }
 
+  // From now on steps also compute.
+  void compute_with(Values& values) { values_ = &values; }
+
   void take(const Step& step) {
     watch_.closed(step);
     note(provenance_.take(step.event));
+    if (values_ && !failed()) values_->take(step.event);
     for (const Step& fresh : stepper_.take(step)) open(fresh);
   }
 
@@ -104,6 +109,7 @@ class Execution {
   Stepper stepper_;
   Watch watch_;
   Provenance provenance_;
+  Values* values_ = nullptr;
   Exploration result_;
 };
 
@@ -111,12 +117,16 @@ verifier::Sequence sequence_of(const Plan& plan, int runs) {
   return verifier::Sequence(std::vector<const Plan*>(runs > 0 ? runs : verifier::runs_to_prove(plan), &plan));
 }
 
-Exploration run(const Plan& plan, std::uint64_t seed, int runs, bool given = false) {
-  const verifier::Sequence sequence = sequence_of(plan, runs);
-  Execution execution(sequence, given);
+Exploration run(Execution& execution, const Plan& plan, std::uint64_t seed) {
   Chooser chooser(plan, seed);
   while (!execution.failed() && !execution.enabled().empty()) execution.take(chooser.choose(execution.enabled()));
   return execution.result();
+}
+
+Exploration run(const Plan& plan, std::uint64_t seed, int runs, bool given = false) {
+  const verifier::Sequence sequence = sequence_of(plan, runs);
+  Execution execution(sequence, given);
+  return run(execution, plan, seed);
 }
 
 // Whether one of the adversaries finds that fault, where what was taken out counts as done; what is small is tried
@@ -144,6 +154,16 @@ Adversary adversary_of(std::uint64_t seed) { return static_cast<Adversary>(seed 
 Exploration explore(const Plan& plan, std::uint64_t seed, int runs) {
   check_structure(plan);
   return host::run(plan, seed, runs);
+}
+
+ValueExploration explore_values(const Plan& plan, std::uint64_t seed, const std::vector<PartsByName>& inputs) {
+  check_structure(plan);
+  const verifier::Sequence sequence = host::sequence_of(plan, static_cast<int>(inputs.size()));
+  host::Execution execution(sequence);
+  host::Values values(sequence, inputs);
+  execution.compute_with(values);
+  Exploration exploration = host::run(execution, plan, seed);
+  return {std::move(exploration), values.outputs()};
 }
 
 Exploration replay(const Plan& plan, const std::vector<Event>& order) {
