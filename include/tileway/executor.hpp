@@ -18,8 +18,8 @@ namespace tileway {
 //
 // Construction is collective: the ranks compare program, dtypes, shapes, schedule, topology and the plan itself, and
 // throw the same Error (mismatch) everywhere if they differ; then memory is allocated and exchanged. Only a plan that
-// was proven is taken. Joint tasks and accumulates are refused (invalid): the host has no engine for them. Between runs
-// the caller owns inputs and outputs. A run need not be synchronised with other ranks' runs.
+// was proven is taken. Joint tasks, accumulates and shared buffers are refused (invalid): the host has no engine for
+// them. Between runs the caller owns inputs and outputs. A run need not be synchronised with other ranks' runs.
 class HostExecutor {
  public:
   struct Options {

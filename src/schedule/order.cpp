@@ -214,11 +214,10 @@ void assign_signals(TaskGraph& graph) {
     const auto total = static_cast<std::uint32_t>(join.producers.size());
     plan.signals.push_back({join.rank, SignalInfo::Kind::add, total});
     // A copy engine is not part of the device that computes.
-    const bool engine_waits = std::any_of(join.consumers.begin(), join.consumers.end(), [&](TaskId consumer) {
-      return plan.lanes[plan.tasks[consumer].lane].engine != Engine::compute;
-    });
+    const auto computes = [&](TaskId task) { return plan.lanes[plan.tasks[task].lane].engine == Engine::compute; };
+    const bool engine_waits = !std::all_of(join.consumers.begin(), join.consumers.end(), computes);
     for (TaskId producer : join.producers) {
-      const bool system = engine_waits || plan.tasks[producer].rank != join.rank;
+      const bool system = engine_waits || !computes(producer) || plan.tasks[producer].rank != join.rank;
       plan.tasks[producer].notifies.push_back({signal, 1, system ? Notify::Scope::system : Notify::Scope::device});
     }
     for (TaskId consumer : join.consumers) {

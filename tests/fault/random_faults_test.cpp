@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <random>
 #include <stdexcept>
 #include <thread>
@@ -96,6 +99,10 @@ TEST(RandomFaults, ProcessesEverySurvivorNamesTheRightRankInTime) {
   std::mt19937 random(7);
   void* memory = mmap(nullptr, sizeof(Stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
+  const auto open_files = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
+  const auto files_before = open_files();
   std::array<int, kDeeds> done{};
   double slowest = 0;
   for (int i = 0; i < rounds && !HasFailure(); ++i) {
@@ -129,6 +136,8 @@ TEST(RandomFaults, ProcessesEverySurvivorNamesTheRightRankInTime) {
       slowest = std::max(slowest, seen.seconds);
     }
   }
+  EXPECT_EQ(open_files(), files_before) << "memory or sockets were left behind";
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a process was left behind";
   munmap(memory, sizeof(Stage));
   unsetenv("TILEWAY_DEADLINE_MS");
   fmt::print("{} rounds:", rounds);

@@ -143,7 +143,8 @@ Plan joints(bool same_order) {
     const TaskId j0 = d.joint(calls, swapped ? 1 : 0, swapped ? b : a, swapped ? e : c);
     const TaskId j1 = d.joint(calls, swapped ? 0 : 1, swapped ? a : b, swapped ? c : e);
     const TaskId sum = d.task(sm, {c, e}, {d.output(r)});
-    d.signal(r, {first, second}, {j0});
+    d.signal(r, {first}, {swapped ? j1 : j0});
+    d.signal(r, {second}, {swapped ? j0 : j1});
     d.signal(r, {j1}, {sum});
   }
   return d.plan;
@@ -248,6 +249,11 @@ TEST(Protocols, TwoPlansThatShareABufferAreProvenInBothOrders) {
   const std::vector<const Plan*> apart{&writer, &bad};
   ASSERT_FALSE(verify(apart).proven());
   EXPECT_EQ(verify(apart).refusal->fault, Fault::race) << "the writer's next run comes while the other still reads";
+  Plan other = good;
+  other.buffers[0].dtype = DType::f32;
+  other.buffers[1].dtype = DType::f32;
+  const std::vector<const Plan*> unlike{&writer, &other};
+  EXPECT_THROW(verify(unlike), Error);
 }
 
 // Rank 0 gives a tile to rank 1, which reads it and says so: what many faults are variations of.

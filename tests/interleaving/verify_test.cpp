@@ -1,9 +1,11 @@
 // Every plan that lowering makes is proven.
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <chrono>
 
 #include "support/run.hpp"
+#include "tileway/error.hpp"
 #include "tileway/ops.hpp"
 #include "tileway/verify.hpp"
 
@@ -43,12 +45,30 @@ TEST(Verify, AnEightGpuGemmAllReduceIsProvenInASecondAndAQuarterGigabyte) {
       const Verdict verdict = verify(plan);
       const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       EXPECT_TRUE(verdict.proven());
+      rusage usage{};
+      getrusage(RUSAGE_SELF, &usage);
       fmt::print(
           "proven gemm_all_reduce {}x8192x4096 {}: {} tasks, {} instances, {} lanes, {} pairs, {:.3f} s, {:.0f} MB of "
           "clocks\n",
           m, schedule.name(), plan.tasks.size(), verdict.proof.instances, verdict.proof.lanes, verdict.proof.pairs, s,
-          static_cast<double>(verdict.proof.bytes) * 1e-6);
+          static_cast<double>(verdict.proof.bytes) * 1e-6, usage.ru_maxrss / 1024);
     }
+  }
+}
+
+TEST(Verify, NothingIsProvenWithoutAProof) {
+  const Program program =
+      make_program(find_operator("gemm_all_reduce"), 2, DType::f32, std::vector<std::int64_t>{8, 8, 8});
+  Plan plan = lower(program, Schedule::overlapped(program), testing::small_topology(2)).plan;
+  EXPECT_EQ(ProvenPlan::prove(plan).fingerprint(), fingerprint(plan));
+  for (Task& task : plan.tasks) task.waits.clear();
+  try {
+    ProvenPlan::prove(plan);
+    ADD_FAILURE() << "a plan without waits was proven";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::refused);
+    EXPECT_EQ(error.exit_status(), 1);
+    EXPECT_NE(std::string(error.what()).find("not safe: race"), std::string::npos) << error.what();
   }
 }
 

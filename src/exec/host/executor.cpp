@@ -128,6 +128,10 @@ class HostExecutor::State {
                  .what = task.joint != -1 ? "the host has no engine for joint tasks" : "the host does not accumulate",
                  .hint = "The explorer runs such plans");
     }
+    for (const Buffer& buffer : plan_.buffers) {
+      TW_REQUIRE(buffer.shared.empty(), ErrorKind::invalid, .where = plan_.name,
+                 .what = "the host does not share memory between plans", .got = "buffer '" + buffer.name + "'");
+    }
     agree(group_, proven_);
     return group_.allocate(layout_.symmetric_bytes);
   }

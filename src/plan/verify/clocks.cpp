@@ -1,6 +1,10 @@
 #include "plan/verify/clocks.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "tileway/error.hpp"
 
 namespace tileway::verifier {
 
@@ -9,6 +13,8 @@ ClockStore::ClockStore(int columns) : columns_(static_cast<std::size_t>(columns)
 }
 
 std::uint32_t* ClockStore::scratch() {
+  TW_REQUIRE(bytes() <= kMostBytes, ErrorKind::invalid, .where = "proof", .what = "the plan is too large to prove",
+             .expected = fmt::format("at most {} GiB of clocks", kMostBytes >> 30));
   if (count_ / kBlock == blocks_.size())
     blocks_.push_back(std::make_unique_for_overwrite<std::uint32_t[]>(kBlock * columns_));
   return blocks_[count_ / kBlock].get() + (count_ % kBlock) * columns_;

@@ -36,6 +36,7 @@ class ClockStore {
 
  private:
   static constexpr std::size_t kBlock = 256;
+  static constexpr std::size_t kMostBytes = std::size_t{8} << 30;
   std::uint32_t* scratch();  // of clock `count_`
 
   std::size_t columns_;

@@ -232,6 +232,13 @@ std::optional<Refusal> check_scopes(const Plan& plan) {
             task_name(plan, id), notify.signal, signal.rank);
         return refusal;
       }
+      const Engine own = plan.lanes[task.lane].engine;
+      if (own != Engine::compute) {
+        refusal.text =
+            fmt::format("{} raises signal {} at device scope from a {} lane, which is not part of the device\n",
+                        task_name(plan, id), notify.signal, name_of(own));
+        return refusal;
+      }
       for (const auto& [waiter, wait] : all[notify.signal].waits) {
         const Engine engine = plan.lanes[plan.tasks[waiter].lane].engine;
         if (engine == Engine::compute) continue;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <numeric>
 
 #include "plan/verify/clocks.hpp"
@@ -104,6 +105,22 @@ Verdict verify_sequence(const Sequence& sequence, const std::set<Fault>& off) {
   return verdict;
 }
 
+// What is shared under one name has one shape and type.
+void check_shared(std::span<const Plan* const> plans) {
+  std::map<std::pair<std::int32_t, std::string>, const Buffer*> known;
+  for (const Plan* plan : plans) {
+    for (const Buffer& buffer : plan->buffers) {
+      if (buffer.shared.empty()) continue;
+      const Buffer& first = *known.emplace(std::pair(buffer.rank, buffer.shared), &buffer).first->second;
+      const auto text = [](const Buffer& b) { return std::string(name_of(b.dtype)) + to_string(b.shape); };
+      TW_REQUIRE(text(first) == text(buffer), ErrorKind::invalid, .where = "plan " + plan->name,
+                 .what = fmt::format("buffer '{}' of rank {}, shared as '{}', has another type than the first",
+                                     buffer.name, buffer.rank, buffer.shared),
+                 .expected = text(first), .got = text(buffer));
+    }
+  }
+}
+
 }  // namespace
 
 int runs_to_prove(const Plan& plan) {
@@ -114,8 +131,9 @@ int runs_to_prove(const Plan& plan) {
 
 Verdict verify_without(std::span<const Plan* const> plans, const std::set<Fault>& switched_off) {
   Verdict verdict;
+  for (const Plan* plan : plans) check_structure(*plan);
+  check_shared(plans);
   for (const Plan* plan : plans) {
-    check_structure(*plan);
     if (!switched_off.contains(Fault::scope)) verdict.refusal = check_scopes(*plan);
     if (!verdict.refusal && !switched_off.contains(Fault::residency)) verdict.refusal = check_residency(*plan);
     if (verdict.refusal) return verdict;
