@@ -3,6 +3,7 @@
 
 #include "base/hash.hpp"
 #include "base/json.hpp"
+#include "plan/names.hpp"
 #include "tileway/error.hpp"
 #include "tileway/plan.hpp"
 
@@ -15,20 +16,6 @@ using json::Value;
 constexpr int kFormat = 1;
 constexpr std::int64_t kMany = 1 << 30;
 constexpr std::int64_t kMaxSlots = 16;
-
-// Names of an enumeration, in its order.
-constexpr std::array<std::string_view, 3> kEngines{"compute", "copy", "collective"};
-constexpr std::array<std::string_view, 3> kRoles{"input", "constant", "scratch"};
-constexpr std::array<std::string_view, kSignalKindCount> kSignalKinds{"add", "set", "gate", "packet"};
-constexpr std::array<std::string_view, 3> kStages{"load", "epilogue", "store"};
-constexpr std::array<std::string_view, 3> kModes{"read", "write", "accumulate"};
-constexpr std::array<std::string_view, 2> kScopes{"device", "system"};
-constexpr std::array<std::string_view, 2> kAfter{"stores", "bulk_store"};
-
-template <typename Enum, std::size_t n>
-std::string_view name_in(const std::array<std::string_view, n>& names, Enum value) {
-  return names[static_cast<std::size_t>(value)];
-}
 
 template <typename Enum, std::size_t n>
 Enum parse_in(const std::array<std::string_view, n>& names, const Reader& reader) {
@@ -52,8 +39,8 @@ std::string bounded_text(const Reader& reader) {
 Value access_to_json(const Access& access) {
   Value out{
       {"buffer", access.buffer}, {"start", json::from(access.box.start)}, {"extent", json::from(access.box.extent)}};
-  out["mode"] = name_in(kModes, access.mode);
-  out["stage"] = name_in(kStages, access.stage);
+  out["mode"] = name_in(kModeNames, access.mode);
+  out["stage"] = name_in(kStageNames, access.stage);
   if (access.mode == Access::Mode::accumulate) out["op"] = name_of(access.op);
   if (access.partition != -1) {
     out["partition"] = access.partition;
@@ -67,8 +54,8 @@ Access access_from_json(const Reader& reader) {
   Access access;
   access.buffer = index_from(reader.at("buffer"));
   access.box = {reader.at("start").dims(), reader.at("extent").dims()};
-  access.mode = parse_in<Access::Mode>(kModes, reader.at("mode"));
-  access.stage = parse_in<Stage>(kStages, reader.at("stage"));
+  access.mode = parse_in<Access::Mode>(kModeNames, reader.at("mode"));
+  access.stage = parse_in<Stage>(kStageNames, reader.at("stage"));
   if (reader.has("op")) access.op = reader.at("op").name(parse_reduce_op);
   if (reader.has("partition")) access.partition = index_from(reader.at("partition"));
   if (reader.has("slice")) access.slice = index_from(reader.at("slice"));
@@ -86,14 +73,15 @@ Value task_to_json(const Task& task) {
   }
   out["waits"] = Value::array();
   for (const Wait& wait : task.waits) {
-    out["waits"].push_back({{"signal", wait.signal}, {"value", wait.value}, {"stage", name_in(kStages, wait.stage)}});
+    out["waits"].push_back(
+        {{"signal", wait.signal}, {"value", wait.value}, {"stage", name_in(kStageNames, wait.stage)}});
   }
   out["notifies"] = Value::array();
   for (const Notify& notify : task.notifies) {
     out["notifies"].push_back({{"signal", notify.signal},
                                {"amount", notify.amount},
-                               {"scope", name_in(kScopes, notify.scope)},
-                               {"after", name_in(kAfter, notify.after)}});
+                               {"scope", name_in(kScopeNames, notify.scope)},
+                               {"after", name_in(kAfterNames, notify.after)}});
   }
   return out;
 }
@@ -114,13 +102,14 @@ Task task_from_json(const Reader& reader) {
   for (const Reader& item : reader.at("waits").items()) {
     item.only({"signal", "value", "stage"});
     task.waits.push_back({index_from(item.at("signal")), static_cast<std::uint32_t>(item.at("value").integer(0, kMany)),
-                          parse_in<Stage>(kStages, item.at("stage"))});
+                          parse_in<Stage>(kStageNames, item.at("stage"))});
   }
   for (const Reader& item : reader.at("notifies").items()) {
     item.only({"signal", "amount", "scope", "after"});
-    task.notifies.push_back(
-        {index_from(item.at("signal")), static_cast<std::uint32_t>(item.at("amount").integer(0, kMany)),
-         parse_in<Notify::Scope>(kScopes, item.at("scope")), parse_in<Notify::After>(kAfter, item.at("after"))});
+    task.notifies.push_back({index_from(item.at("signal")),
+                             static_cast<std::uint32_t>(item.at("amount").integer(0, kMany)),
+                             parse_in<Notify::Scope>(kScopeNames, item.at("scope")),
+                             parse_in<Notify::After>(kAfterNames, item.at("after"))});
   }
   return task;
 }
@@ -160,7 +149,7 @@ Body body_from_json(const Reader& reader) {
 Value buffer_to_json(const Buffer& buffer) {
   Value out{{"name", buffer.name},
             {"rank", buffer.rank},
-            {"role", name_in(kRoles, buffer.role)},
+            {"role", name_in(kRoleNames, buffer.role)},
             {"dtype", name_of(buffer.dtype)}};
   out["shape"] = json::from(buffer.shape);
   if (buffer.symmetric) out["symmetric"] = true;
@@ -178,7 +167,7 @@ Buffer buffer_from_json(const Reader& reader) {
   Buffer buffer;
   buffer.name = bounded_text(reader.at("name"));
   buffer.rank = index_from(reader.at("rank"));
-  buffer.role = parse_in<Buffer::Role>(kRoles, reader.at("role"));
+  buffer.role = parse_in<Buffer::Role>(kRoleNames, reader.at("role"));
   buffer.dtype = reader.at("dtype").name(parse_dtype);
   buffer.shape = reader.at("shape").dims();
   if (reader.has("symmetric")) buffer.symmetric = reader.at("symmetric").boolean();
@@ -231,7 +220,7 @@ std::string to_json(const Plan& plan) {
           ",\n \"outputs\": " + dump(bindings_to_json(plan.outputs)) + ",\n";
   put_list(text, "buffers", plan.buffers, buffer_to_json);
   put_list(text, "signals", plan.signals, [](const SignalInfo& signal) {
-    Value out{{"rank", signal.rank}, {"kind", name_in(kSignalKinds, signal.kind)}, {"total", signal.total}};
+    Value out{{"rank", signal.rank}, {"kind", name_in(kSignalKindNames, signal.kind)}, {"total", signal.total}};
     if (signal.kind == SignalInfo::Kind::packet) out["buffer"] = signal.buffer;
     return out;
   });
@@ -240,7 +229,7 @@ std::string to_json(const Plan& plan) {
   });
   put_list(text, "bodies", plan.bodies, body_to_json);
   put_list(text, "lanes", plan.lanes, [](const Lane& lane) {
-    return Value{{"rank", lane.rank}, {"engine", name_in(kEngines, lane.engine)}, {"tasks", lane.tasks}};
+    return Value{{"rank", lane.rank}, {"engine", name_in(kEngineNames, lane.engine)}, {"tasks", lane.tasks}};
   });
   put_list(text, "tasks", plan.tasks, task_to_json, true);
   return text;
@@ -263,7 +252,7 @@ Plan plan_from_json(std::string_view text) {
   for (const Reader& item : reader.at("buffers").items()) plan.buffers.push_back(buffer_from_json(item));
   for (const Reader& item : reader.at("signals").items()) {
     item.only({"rank", "kind", "total", "buffer"});
-    plan.signals.push_back({index_from(item.at("rank")), parse_in<SignalInfo::Kind>(kSignalKinds, item.at("kind")),
+    plan.signals.push_back({index_from(item.at("rank")), parse_in<SignalInfo::Kind>(kSignalKindNames, item.at("kind")),
                             static_cast<std::uint32_t>(item.at("total").integer(0, kMany)),
                             item.has("buffer") ? index_from(item.at("buffer")) : -1});
   }
@@ -274,7 +263,7 @@ Plan plan_from_json(std::string_view text) {
   for (const Reader& item : reader.at("bodies").items()) plan.bodies.push_back(body_from_json(item));
   for (const Reader& item : reader.at("lanes").items()) {
     item.only({"rank", "engine", "tasks"});
-    Lane lane{index_from(item.at("rank")), parse_in<Engine>(kEngines, item.at("engine")), {}};
+    Lane lane{index_from(item.at("rank")), parse_in<Engine>(kEngineNames, item.at("engine")), {}};
     for (std::int64_t id : item.at("tasks").integers()) {
       if (id < 0 || id > kMany) item.refuse("task numbers");
       lane.tasks.push_back(static_cast<TaskId>(id));

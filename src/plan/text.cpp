@@ -2,23 +2,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "plan/layout.hpp"
+#include "plan/names.hpp"
 #include "tileway/plan.hpp"
 
 namespace tileway {
 namespace {
-
-constexpr std::array<std::string_view, 3> kStages{"load", "epilogue", "store"};
-constexpr std::array<std::string_view, 3> kModes{"read", "write", "accumulate"};
 
 std::string access_text(const Plan& plan, const Access& access) {
   const Buffer& buffer = plan.buffers[access.buffer];
   std::string text =
       fmt::format("{}:{}'{}'{}", access.buffer, fmt::format("r{}.", buffer.rank), buffer.name, to_string(access.box));
   if (access.mode == Access::Mode::accumulate) text += fmt::format(" {}", name_of(access.op));
+  if (buffer.slots != 1) text += fmt::format(" in one of {} slots", buffer.slots);
   if (access.partition != -1) text += fmt::format(" slice {} of partition {}", access.slice, access.partition);
   return text;
 }
@@ -28,20 +26,24 @@ std::string task_text(const Plan& plan, TaskId id) {
   const Body& body = plan.bodies[task.body];
   std::string text = fmt::format("  {:>5} {:<24} {}", id, plan.origins[task.origin], name_of(body.kind));
   if (body.kind == Body::Kind::pointwise) text += fmt::format(" {}", name_of(body.function));
+  if (task.joint != -1) text += fmt::format(", joint {}", task.joint);
+  if (task.after_previous) text += ", after the one before has stored";
   text += "\n";
   for (const Wait& wait : task.waits)
     text += fmt::format("          wait   signal {} >= {}  at {}\n", wait.signal, wait.value,
-                        kStages[static_cast<std::size_t>(wait.stage)]);
+                        name_in(kStageNames, wait.stage));
   for (const auto* list : {&task.reads, &task.writes}) {
     for (const Access& access : *list) {
-      text += fmt::format("          {:<6} {}  at {}\n", kModes[static_cast<std::size_t>(access.mode)],
-                          access_text(plan, access), kStages[static_cast<std::size_t>(access.stage)]);
+      text += fmt::format("          {:<6} {}  at {}\n", name_in(kModeNames, access.mode), access_text(plan, access),
+                          name_in(kStageNames, access.stage));
     }
   }
   for (const Notify& notify : task.notifies) {
     const SignalInfo& signal = plan.signals[notify.signal];
-    text += fmt::format("          notify signal {} on rank {} +{} of {}, {} scope\n", notify.signal, signal.rank,
-                        notify.amount, signal.total, notify.scope == Notify::Scope::system ? "system" : "device");
+    text += fmt::format("          notify signal {} on rank {} +{} of {}, {} scope", notify.signal, signal.rank,
+                        notify.amount, signal.total, name_in(kScopeNames, notify.scope));
+    text +=
+        signal.kind == SignalInfo::Kind::add ? "\n" : fmt::format(", a {}\n", name_in(kSignalKindNames, signal.kind));
   }
   return text;
 }

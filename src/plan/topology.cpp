@@ -8,6 +8,7 @@
 #include <map>
 #include <thread>
 
+#include "plan/names.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway {
@@ -26,10 +27,7 @@ int whole(const std::string& key, double value, int low, int high) {
 
 }  // namespace
 
-std::string_view name_of(Engine engine) {
-  constexpr std::array<std::string_view, 3> kNames{"compute", "copy", "collective"};
-  return kNames[static_cast<std::size_t>(engine)];
-}
+std::string_view name_of(Engine engine) { return name_in(kEngineNames, engine); }
 
 Topology Topology::host(int ranks) {
   Topology topology;
