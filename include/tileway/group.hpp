@@ -47,8 +47,9 @@ class Group {
   // How many ranks a launcher has started, this process among them; 0 if none has.
   static int launched_ranks();
 
-  class State;
+  class State;  // for the library itself
   explicit Group(std::shared_ptr<State> state);
+  State& state() { return *state_; }
 
   int rank() const;
   int size() const;

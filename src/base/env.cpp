@@ -48,6 +48,15 @@ std::optional<Launch> launch() {
   return launch;
 }
 
+std::string nvrtc() { return text_of("TILEWAY_NVRTC"); }
+
+std::string cache_directory() {
+  if (const std::string value = text_of("TILEWAY_CACHE"); !value.empty()) return value;
+  if (const std::string value = text_of("XDG_CACHE_HOME"); !value.empty()) return value + "/tileway";
+  const std::string home = text_of("HOME");
+  return (home.empty() ? runtime_directory() : home + "/.cache") + "/tileway";
+}
+
 std::string runtime_directory() {
   for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
     if (const std::string value = text_of(name); !value.empty()) return value;

@@ -19,6 +19,11 @@ struct Launch {
 };
 std::optional<Launch> launch();
 
+// The file of NVRTC where the loader does not find it by itself: TILEWAY_NVRTC, or empty.
+std::string nvrtc();
+// Where compiled kernels are kept: TILEWAY_CACHE, or tileway in XDG_CACHE_HOME or in .cache of HOME.
+std::string cache_directory();
+
 // The folder for private run-time files: XDG_RUNTIME_DIR, TMPDIR or /tmp.
 std::string runtime_directory();
 

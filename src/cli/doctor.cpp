@@ -1,5 +1,4 @@
 // tileway doctor: what this machine offers, what will be used, what is missing.
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -9,23 +8,41 @@
 
 #include "cli/command.hpp"
 #include "cli/machine.hpp"
+#include "runtime/cuda/compile.hpp"
+#include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/library.hpp"
 #include "tileway/ops.hpp"
 
 namespace tileway::cli {
 namespace {
 
-struct Library {
-  const char* name;
-  const char* file;
-  const char* use;
-  const char* remedy;
-};
-
-constexpr Library kLibraries[] = {
-    {"CUDA driver", "libcuda.so.1", "runs plans on NVIDIA GPUs", "install the NVIDIA driver"},
-    {"NVRTC", "libnvrtc.so.13", "compiles GPU kernels", "pip install nvidia-cuda-nvrtc, or install the CUDA toolkit"},
-    {"NCCL", "libnccl.so.2", "moves tiles between GPUs", "pip install nvidia-nccl-cu13, or install NCCL"},
-};
+// GPUs, or why there are none; what they need.
+void report_cuda(nlohmann::ordered_json& report) {
+  const std::vector<cuda::Gpu> gpus = cuda::gpus();
+  report["machine"]["gpus"] = gpus.size();
+  if (gpus.empty()) fmt::print("  GPUs         none: {}\n", cuda::why_not());
+  for (const cuda::Gpu& gpu : gpus) {
+    std::string peers;
+    for (std::size_t peer = 0; peer < gpu.reaches.size(); ++peer) {
+      if (gpu.reaches[peer] && static_cast<int>(peer) != gpu.ordinal) peers += fmt::format(" {}", peer);
+    }
+    fmt::print("  GPU {}        {}, sm_{}{}, {} SMs, {:.0f} GiB, {}; reaches{}\n", gpu.ordinal, gpu.name, gpu.major,
+               gpu.minor, gpu.multiprocessors, static_cast<double>(gpu.bytes) / (1 << 30), gpu.uuid,
+               peers.empty() ? " no other" : peers);
+    report["gpu"].push_back({{"name", gpu.name}, {"uuid", gpu.uuid}, {"multiprocessors", gpu.multiprocessors}});
+  }
+  report["libraries"]["NVRTC"] = cuda::compiler_found();
+  fmt::print("  NVRTC        {}\n", cuda::compiler_found()
+                                        ? "found: " + cuda::compiler_text()
+                                        : "missing: it compiles GPU kernels; pip install nvidia-cuda-nvrtc, or install "
+                                          "the CUDA toolkit (" +
+                                              cuda::compiler_text() + ")");
+  const cuda::Library nccl({"libnccl.so.2"});
+  report["libraries"]["NCCL"] = nccl.found();
+  fmt::print("  NCCL         {}\n", nccl.found() ? "found: " + nccl.where()
+                                                 : "missing: it moves tiles between GPUs; pip install "
+                                                   "nvidia-nccl-cu13, or install NCCL");
+}
 
 int doctor(const std::string& json_path) {
   rlimit files{};
@@ -38,13 +55,7 @@ int doctor(const std::string& json_path) {
   fmt::print("tileway {}\n", TILEWAY_VERSION);
   fmt::print("  {} cores ({}), {:.1f} GiB of memory, at most {} open files\n", std::thread::hardware_concurrency(),
              cpu_name(), memory, files.rlim_cur);
-  for (const Library& library : kLibraries) {
-    const bool found = dlopen(library.file, RTLD_LAZY | RTLD_LOCAL) != nullptr;
-    report["libraries"][library.name] = found;
-    fmt::print("  {:<12} {}\n", library.name,
-               found ? fmt::format("found ({})", library.use)
-                     : fmt::format("missing: {} {}; {}", library.file, library.use, library.remedy));
-  }
+  report_cuda(report);
   report["executor"] = "host";
   fmt::print(
       "  executor     host: ranks are processes of this machine, lanes are threads (this build has no cuda "

@@ -1,0 +1,99 @@
+// Signals between blocks and between GPUs. Self-contained: for NVRTC and nvcc, in anyone's kernel.
+//
+// A signal is a counter that only grows. It lies in the memory of the GPU that waits for it. A notifier adds to it with
+// release semantics after its stores; a waiter loads it with acquire semantics, and once it has reached its target sees
+// every store that the counted notifiers, and whoever they had waited for, made before. Targets are
+// epoch * total + value; comparisons are by signed difference, so wrap-around is harmless while fewer than 2^31
+// notifications are outstanding.
+//
+// The type says at which scope a signal works, so that no signal that a peer watches can be raised at device scope:
+// DeviceSignal is for blocks of one GPU; SystemSignal is for peers, the host and copy engines, and also works at home.
+//
+// What a block does around them:
+//   notify: all threads store -> __syncthreads() (or a named barrier of the storing threads) -> one thread notifies.
+//     Stores by TMA must be complete (cp.async.bulk.wait_group 0), not only read (wait_group.read).
+//   wait:   one thread waits -> __syncthreads() -> all threads load. Never through a non-coherent load (ld.global.nc,
+//     __ldg): it may hit what was there before. Before a TMA load of what others stored by ordinary stores:
+//     fence_async_proxy() after the wait.
+#pragma once
+
+namespace tileway {
+
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+struct alignas(8) DeviceSignal {
+  u32 value;
+  u32 unused;
+};
+struct alignas(8) SystemSignal {
+  u32 value;
+  u32 unused;
+};
+
+// Release, then add.
+__device__ inline void notify(DeviceSignal* signal, u32 amount) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(signal), "r"(amount) : "memory");
+}
+__device__ inline void notify(SystemSignal* signal, u32 amount) {
+  asm volatile("red.release.sys.global.add.u32 [%0], %1;" ::"l"(signal), "r"(amount) : "memory");
+}
+
+// Load, then acquire.
+__device__ inline u32 load(const DeviceSignal* signal) {
+  u32 value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(signal) : "memory");
+  return value;
+}
+__device__ inline u32 load(const SystemSignal* signal) {
+  u32 value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(signal) : "memory");
+  return value;
+}
+
+__device__ inline bool reached(u32 value, u32 target) { return static_cast<int>(value - target) >= 0; }
+
+// Nanoseconds since some moment, the same for all SMs of a GPU.
+__device__ inline u64 now_ns() {
+  u64 time;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
+  return time;
+}
+
+// In memory that the host and all peers see: set by whoever gives up, seen by all who wait.
+struct alignas(8) Abort {
+  u32 raised;
+  u32 unused;
+};
+
+// What a wait came to.
+enum class Waited : int { done, late, aborted };
+
+// Spins until the signal has reached its target, the deadline (by now_ns) has passed, or somebody has given up. Looks
+// at clock and flag every few dozen polls only. After anything but `done` nothing that was waited for may be read.
+template <typename Signal>
+__device__ inline Waited wait(const Signal* signal, u32 target, u64 deadline_ns, const Abort* abort) {
+  constexpr int kPolls = 64;
+  while (true) {
+    for (int i = 0; i < kPolls; ++i) {
+      if (reached(load(signal), target)) return Waited::done;
+    }
+    u32 raised;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(raised) : "l"(abort) : "memory");
+    if (raised != 0) return Waited::aborted;
+    if (now_ns() >= deadline_ns) return Waited::late;
+  }
+}
+
+// Orders this thread's accesses before it with those after it, as seen by the GPU or by everyone.
+__device__ inline void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+__device__ inline void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+// Between ordinary accesses and those of the asynchronous proxy (TMA) to global memory, either way. sm_90 and up.
+__device__ inline void fence_async_proxy() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+#endif
+}
+
+}  // namespace tileway

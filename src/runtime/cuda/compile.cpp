@@ -1,0 +1,167 @@
+#include "runtime/cuda/compile.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+
+#include "base/env.hpp"
+#include "base/hash.hpp"
+#include "runtime/cuda/library.hpp"
+#include "tileway/error.hpp"
+
+namespace tileway::cuda {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Program = struct _nvrtcProgram*;
+
+// NVRTC, as far as it is used; its functions return 0 for success.
+struct Nvrtc {
+  Library library;
+  int (*Version)(int* major, int* minor) = nullptr;
+  const char* (*GetErrorString)(int result) = nullptr;
+  int (*CreateProgram)(Program* program, const char* source, const char* name, int headers, const char* const* texts,
+                       const char* const* names) = nullptr;
+  int (*DestroyProgram)(Program* program) = nullptr;
+  int (*CompileProgram)(Program program, int count, const char* const* options) = nullptr;
+  int (*GetProgramLogSize)(Program program, std::size_t* bytes) = nullptr;
+  int (*GetProgramLog)(Program program, char* log) = nullptr;
+  int (*GetCUBINSize)(Program program, std::size_t* bytes) = nullptr;
+  int (*GetCUBIN)(Program program, char* cubin) = nullptr;
+  int major = 0;
+  int minor = 0;
+  bool usable = false;
+
+  Nvrtc() : library(files()) {
+    bool all = library.found();
+    const auto take = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(library.find(name));
+      all = all && function;
+    };
+    take(Version, "nvrtcVersion");
+    take(GetErrorString, "nvrtcGetErrorString");
+    take(CreateProgram, "nvrtcCreateProgram");
+    take(DestroyProgram, "nvrtcDestroyProgram");
+    take(CompileProgram, "nvrtcCompileProgram");
+    take(GetProgramLogSize, "nvrtcGetProgramLogSize");
+    take(GetProgramLog, "nvrtcGetProgramLog");
+    take(GetCUBINSize, "nvrtcGetCUBINSize");
+    take(GetCUBIN, "nvrtcGetCUBIN");
+    usable = all && Version(&major, &minor) == 0;
+  }
+
+  static std::vector<std::string> files() {
+    std::vector<std::string> all{"libnvrtc.so.13", "libnvrtc.so.12"};
+    if (const std::string file = env::nvrtc(); !file.empty()) all.insert(all.begin(), file);
+    return all;
+  }
+};
+
+const Nvrtc& nvrtc() {
+  static const Nvrtc once;
+  return once;
+}
+
+std::string log_of(const Nvrtc& compiler, Program program) {
+  std::size_t bytes = 0;
+  if (compiler.GetProgramLogSize(program, &bytes) != 0 || bytes <= 1) return "";
+  std::string log(bytes, '\0');
+  compiler.GetProgramLog(program, log.data());
+  log.resize(bytes - 1);
+  return log;
+}
+
+std::string compile_anew(const std::string& source, const std::string& name, const std::string& architecture) {
+  const Nvrtc& compiler = nvrtc();
+  std::vector<const char*> names;
+  std::vector<const char*> texts;
+  for (const Header& header : device_headers()) {
+    names.push_back(header.name);
+    texts.push_back(header.text);
+  }
+  Program program = nullptr;
+  TW_REQUIRE(compiler.CreateProgram(&program, source.c_str(), name.c_str(), static_cast<int>(names.size()),
+                                    texts.data(), names.data()) == 0,
+             ErrorKind::system, .where = "NVRTC", .what = "no program could be made");
+  const std::string target = "--gpu-architecture=" + architecture;
+  const std::array<const char*, 3> options{target.c_str(), "--std=c++17", "-default-device"};
+  const int result = compiler.CompileProgram(program, static_cast<int>(options.size()), options.data());
+  const std::string log = log_of(compiler, program);
+  std::size_t bytes = 0;
+  std::string cubin;
+  if (result == 0 && compiler.GetCUBINSize(program, &bytes) == 0) {
+    cubin.resize(bytes);
+    compiler.GetCUBIN(program, cubin.data());
+  }
+  compiler.DestroyProgram(&program);
+  TW_REQUIRE(!cubin.empty(), ErrorKind::invalid, .where = fmt::format("kernel {} for {}", name, architecture),
+             .what = "does not compile", .got = log.empty() ? compiler.GetErrorString(result) : log);
+  return cubin;
+}
+
+// Images in files: a line with the length and the hash of what follows.
+std::string header_of(const std::string& cubin) {
+  return fmt::format("tileway image {} {:016x}\n", cubin.size(), fnv1a(cubin));
+}
+
+std::string load_image(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  if (!std::getline(file, line)) return "";
+  std::string cubin{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return line + "\n" == header_of(cubin) ? cubin : "";
+}
+
+// What cannot be kept is made again next time.
+void keep_image(const fs::path& path, const std::string& cubin) {
+  const fs::path draft = path.string() + fmt::format(".{}", getpid());
+  {
+    std::ofstream file(draft, std::ios::binary);
+    file << header_of(cubin) << cubin;
+    if (!file.good()) return;
+  }
+  std::error_code ignored;
+  fs::rename(draft, path, ignored);
+}
+
+// Ours alone: others could plant code.
+fs::path private_cache() {
+  const fs::path directory = env::cache_directory();
+  std::error_code error;
+  fs::create_directories(directory, error);
+  struct stat info {};
+  if (error || stat(directory.c_str(), &info) != 0 || info.st_uid != getuid()) return {};
+  if ((info.st_mode & 077) != 0 && chmod(directory.c_str(), 0700) != 0) return {};
+  return directory;
+}
+
+}  // namespace
+
+bool compiler_found() { return nvrtc().usable; }
+
+std::string compiler_text() {
+  if (!nvrtc().usable) return nvrtc().library.where();
+  return fmt::format("NVRTC {}.{} ({})", nvrtc().major, nvrtc().minor, nvrtc().library.where());
+}
+
+Image compile(std::string_view source, std::string_view name, std::string_view architecture) {
+  TW_REQUIRE(nvrtc().usable, ErrorKind::system, .where = "NVRTC", .what = "it is not there, and kernels need it",
+             .got = compiler_text(), .hint = "Install the CUDA toolkit, or pip install nvidia-cuda-nvrtc");
+  std::string key = fmt::format("{} {} {}.{}\n{}", name, architecture, nvrtc().major, nvrtc().minor, source);
+  for (const Header& header : device_headers()) key += header.text;
+  const fs::path directory = private_cache();
+  const fs::path path = directory / fmt::format("{}-{}-{:016x}.cubin", name, architecture, fnv1a(key));
+  if (!directory.empty()) {
+    if (std::string cubin = load_image(path); !cubin.empty()) return {std::move(cubin), true};
+  }
+  Image image{compile_anew(std::string(source), std::string(name), std::string(architecture))};
+  if (!directory.empty()) keep_image(path, image.cubin);
+  return image;
+}
+
+}  // namespace tileway::cuda

@@ -1,0 +1,140 @@
+#include "runtime/cuda/driver.hpp"
+
+#include <fmt/format.h>
+
+#include "runtime/cuda/library.hpp"
+#include "tileway/error.hpp"
+
+namespace tileway::cuda {
+namespace {
+
+constexpr int kMultiprocessorCount = 16;  // CUdevice_attribute
+constexpr int kCapabilityMajor = 75;
+constexpr int kCapabilityMinor = 76;
+
+struct Loaded {
+  Driver driver{};
+  bool usable = false;
+  std::string why_not;
+
+  Loaded() {
+    static const Library library({"libcuda.so.1"});
+    if (!library.found()) {
+      why_not = "no CUDA driver: " + library.where();
+      return;
+    }
+    const auto take = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(library.find(name));
+      if (!function && why_not.empty()) why_not = fmt::format("the CUDA driver is too old: it lacks {}", name);
+    };
+    take(driver.Init, "cuInit");
+    take(driver.DriverGetVersion, "cuDriverGetVersion");
+    take(driver.GetErrorString, "cuGetErrorString");
+    take(driver.DeviceGetCount, "cuDeviceGetCount");
+    take(driver.DeviceGet, "cuDeviceGet");
+    take(driver.DeviceGetName, "cuDeviceGetName");
+    take(driver.DeviceGetUuid, "cuDeviceGetUuid_v2");
+    take(driver.DeviceGetAttribute, "cuDeviceGetAttribute");
+    take(driver.DeviceTotalMem, "cuDeviceTotalMem_v2");
+    take(driver.DeviceCanAccessPeer, "cuDeviceCanAccessPeer");
+    take(driver.DevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
+    take(driver.DevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2");
+    take(driver.CtxSetCurrent, "cuCtxSetCurrent");
+    take(driver.CtxSynchronize, "cuCtxSynchronize");
+    take(driver.ModuleLoadData, "cuModuleLoadData");
+    take(driver.ModuleUnload, "cuModuleUnload");
+    take(driver.ModuleGetFunction, "cuModuleGetFunction");
+    take(driver.LaunchKernel, "cuLaunchKernel");
+    take(driver.MemGetAllocationGranularity, "cuMemGetAllocationGranularity");
+    take(driver.MemCreate, "cuMemCreate");
+    take(driver.MemRelease, "cuMemRelease");
+    take(driver.MemAddressReserve, "cuMemAddressReserve");
+    take(driver.MemAddressFree, "cuMemAddressFree");
+    take(driver.MemMap, "cuMemMap");
+    take(driver.MemUnmap, "cuMemUnmap");
+    take(driver.MemSetAccess, "cuMemSetAccess");
+    take(driver.MemExportToShareableHandle, "cuMemExportToShareableHandle");
+    take(driver.MemImportFromShareableHandle, "cuMemImportFromShareableHandle");
+    take(driver.MemcpyHtoD, "cuMemcpyHtoD_v2");
+    take(driver.MemcpyDtoH, "cuMemcpyDtoH_v2");
+    take(driver.MemsetD8, "cuMemsetD8_v2");
+    if (!why_not.empty()) return;
+    int count = 0;
+    if (const Result result = driver.Init(0); result != 0) {
+      why_not = "the CUDA driver does not start: " + text(result);
+    } else if (driver.DeviceGetCount(&count) != 0 || count == 0) {
+      why_not = "the CUDA driver sees no GPU";
+    }
+    usable = why_not.empty();
+  }
+
+  std::string text(Result result) const {
+    const char* words = nullptr;
+    if (!driver.GetErrorString || driver.GetErrorString(result, &words) != 0 || !words)
+      return fmt::format("{}", result);
+    return fmt::format("{} ({})", words, result);
+  }
+};
+
+const Loaded& loaded() {
+  static const Loaded once;
+  return once;
+}
+
+std::string uuid_text(const Uuid& uuid) {
+  std::string text = "GPU";
+  for (std::size_t i = 0; i < uuid.size(); ++i) {
+    const bool dash = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    text += fmt::format("{}{:02x}", dash ? "-" : "", uuid[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+const Driver* driver() { return loaded().usable ? &loaded().driver : nullptr; }
+const std::string& why_not() { return loaded().why_not; }
+
+void check(Result result, const char* step) {
+  TW_REQUIRE(result == 0, ErrorKind::system, .where = "CUDA", .what = fmt::format("{} failed", step),
+             .got = loaded().text(result));
+}
+
+std::vector<Gpu> gpus() {
+  std::vector<Gpu> all;
+  const Driver* cuda = driver();
+  if (!cuda) return all;
+  int count = 0;
+  check(cuda->DeviceGetCount(&count), "counting the GPUs");
+  const auto attribute = [&](int which, DeviceHandle device) {
+    int value = 0;
+    check(cuda->DeviceGetAttribute(&value, which, device), "asking what a GPU is");
+    return value;
+  };
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    Gpu gpu{.ordinal = ordinal};
+    DeviceHandle device = 0;
+    check(cuda->DeviceGet(&device, ordinal), "finding a GPU");
+    std::array<char, 256> name{};
+    check(cuda->DeviceGetName(name.data(), static_cast<int>(name.size()), device), "asking a GPU's name");
+    gpu.name = name.data();
+    Uuid uuid{};
+    check(cuda->DeviceGetUuid(&uuid, device), "asking which GPU it is");
+    gpu.uuid = uuid_text(uuid);
+    gpu.major = attribute(kCapabilityMajor, device);
+    gpu.minor = attribute(kCapabilityMinor, device);
+    gpu.multiprocessors = attribute(kMultiprocessorCount, device);
+    check(cuda->DeviceTotalMem(&gpu.bytes, device), "asking a GPU's memory");
+    for (int peer = 0; peer < count; ++peer) {
+      DeviceHandle other = 0;
+      int can = peer == ordinal;
+      check(cuda->DeviceGet(&other, peer), "finding a GPU");
+      if (peer != ordinal) check(cuda->DeviceCanAccessPeer(&can, device, other), "asking which GPUs are linked");
+      gpu.reaches.push_back(can != 0);
+    }
+    all.push_back(std::move(gpu));
+  }
+  return all;
+}
+
+}  // namespace tileway::cuda

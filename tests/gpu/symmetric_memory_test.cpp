@@ -1,0 +1,179 @@
+// Memory of one GPU in the hands of another: needs two GPUs, or several ranks share one. scripts/gpu.sh runs it.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "runtime/cuda/compile.hpp"
+#include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/memory.hpp"
+#include "tileway/error.hpp"
+#include "tileway/group.hpp"
+
+namespace tileway::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// Each rank puts a pattern of its own at its peer, raises the peer's signal, and waits for its own. One block: what is
+// looked at is the order, not the speed.
+constexpr const char* kSource = R"(
+#include "tileway/copy.cuh"
+using namespace tileway;
+extern "C" __global__ void fill(unsigned char* to, u64 bytes, u32 seed) {
+  for (u64 i = blockIdx.x * static_cast<u64>(blockDim.x) + threadIdx.x; i < bytes; i += static_cast<u64>(gridDim.x) * blockDim.x)
+    to[i] = static_cast<unsigned char>((i * 2654435761u + seed) >> 13);
+}
+extern "C" __global__ void count_wrong(const unsigned char* from, u64 bytes, u32 seed, u64* wrong) {
+  for (u64 i = blockIdx.x * static_cast<u64>(blockDim.x) + threadIdx.x; i < bytes; i += static_cast<u64>(gridDim.x) * blockDim.x)
+    if (from[i] != static_cast<unsigned char>((i * 2654435761u + seed) >> 13)) atomicAdd(wrong, 1ull);
+}
+extern "C" __global__ void hand_over(void* peer, const void* from, u64 bytes, SystemSignal* theirs,
+                                     const SystemSignal* mine, u32 target, u64 patience_ns, const Abort* abort,
+                                     int* answer) {
+  if (bytes > 0) put_signal_by_block(peer, from, bytes, theirs, 1);
+  if (threadIdx.x == 0) *answer = static_cast<int>(wait(mine, target, now_ns() + patience_ns, abort));
+}
+)";
+
+class Kernels {
+ public:
+  explicit Kernels(const Gpu& gpu) {
+    const std::string architecture = fmt::format("sm_{}{}{}", gpu.major, gpu.minor, gpu.major >= 9 ? "a" : "");
+    check(driver()->ModuleLoadData(&module_, compile(kSource, "symmetric_memory_test", architecture).cubin.data()),
+          "loading kernels");
+  }
+  ~Kernels() { driver()->ModuleUnload(module_); }
+  template <typename... Arguments>
+  void launch(const char* name, unsigned blocks, Arguments... arguments) const {
+    Function function = nullptr;
+    check(driver()->ModuleGetFunction(&function, module_, name), name);
+    void* list[] = {&arguments...};
+    check(driver()->LaunchKernel(function, blocks, 1, 1, kThreads, 1, 1, 0, nullptr, list, nullptr), name);
+  }
+
+ private:
+  Module module_ = nullptr;
+};
+
+template <typename T>
+T read(Address from) {
+  T value{};
+  check(driver()->MemcpyDtoH(&value, from, sizeof(T)), "reading");
+  return value;
+}
+
+// In each part: signals and the like in the first page, then what the peer puts, then what is sent.
+constexpr std::size_t kMost = std::size_t{64} << 20;
+constexpr std::size_t kIn = 4096;
+constexpr std::size_t kOut = kIn + kMost + 4096;
+constexpr std::size_t kBytes = kOut + kMost + 4096;
+constexpr std::size_t kAbort = 64, kAnswer = 128, kWrong = 192;
+
+// Ranks take GPUs in turn; processes on one GPU share it.
+int ordinal_of(const Group& group) { return group.rank() % static_cast<int>(gpus().size()); }
+
+TEST(CudaSymmetricMemory, ProcessesEveryBytePutIsThereWhenTheSignalIs) {
+  Group::spawn(2, [](Group& group) {
+    if (group.rank() == 0) fmt::print("{} GPUs\n", gpus().size());
+    const int ordinal = ordinal_of(group);
+    const Device device(ordinal);
+    const Kernels kernels(gpus()[ordinal]);
+    const SymmetricMemory memory(group, device, kBytes);
+    const Address mine = memory.on(group.rank());
+    const Address peer = memory.on(1 - group.rank());
+    check(driver()->MemsetD8(mine, 0, kIn), "clearing signals");
+    group.barrier("cleared");
+    std::mt19937 sizes(5);  // alike on both ranks
+    std::uint32_t epoch = 0;
+    for (std::uint64_t bytes : std::vector<std::uint64_t>{1, 15, 16, 17, 4095, 65536, 1000003, kMost}) {
+      for (int repeat = 0; repeat < 20; ++repeat) {
+        ++epoch;
+        const std::uint64_t skew_to = sizes() % 32;
+        const std::uint64_t skew_from = repeat % 2 == 0 ? skew_to : sizes() % 32;
+        const auto seed = [&](int rank) { return epoch * 7919U + static_cast<unsigned>(rank); };
+        check(driver()->MemsetD8(mine + kIn, 0xee, bytes + 64), "poisoning");
+        kernels.launch("fill", 128, mine + kOut + skew_from, bytes, seed(group.rank()));
+        check(driver()->CtxSynchronize(), "filling");
+        group.barrier("ready");
+        kernels.launch("hand_over", 1, peer + kIn + skew_to, mine + kOut + skew_from, bytes, peer, mine, epoch,
+                       std::uint64_t{5'000'000'000}, mine + kAbort, mine + kAnswer);
+        check(driver()->MemsetD8(mine + kWrong, 0, 8), "clearing the count");
+        kernels.launch("count_wrong", 128, mine + kIn + skew_to, bytes, seed(1 - group.rank()), mine + kWrong);
+        check(driver()->CtxSynchronize(), "handing over");
+        TW_REQUIRE(read<int>(mine + kAnswer) == 0, ErrorKind::lost, .where = "hand_over", .what = "a wait did not end",
+                   .got = fmt::format("{} bytes, epoch {}", bytes, epoch));
+        TW_REQUIRE(read<std::uint64_t>(mine + kWrong) == 0, ErrorKind::lost, .where = "hand_over",
+                   .what = "wrong bytes", .got = fmt::format("{} of {}", read<std::uint64_t>(mine + kWrong), bytes));
+        const auto behind = read<unsigned char>(mine + kIn + skew_to + bytes);
+        TW_REQUIRE(behind == 0xee, ErrorKind::lost, .where = "hand_over", .what = "a byte too many was written");
+        group.barrier("looked at");
+      }
+    }
+    if (group.rank() == 0) fmt::print("{} hand-overs, up to {} MiB, every byte right\n", epoch, kMost >> 20);
+  });
+}
+
+TEST(CudaSymmetricMemory, ProcessesAWaitInVainEndsAtItsDeadlineOrWhenSomebodyGivesUp) {
+  Group::spawn(2, [](Group& group) {
+    const int ordinal = ordinal_of(group);
+    const Device device(ordinal);
+    const Kernels kernels(gpus()[ordinal]);
+    const SymmetricMemory memory(group, device, 8192);
+    const Address mine = memory.on(group.rank());
+    const Address peer = memory.on(1 - group.rank());
+    check(driver()->MemsetD8(mine, 0, 4096), "clearing");
+    group.barrier("cleared");
+    const auto wait_for = [&](std::uint64_t patience_ns) {
+      const auto begin = std::chrono::steady_clock::now();
+      kernels.launch("hand_over", 1, Address{0}, Address{0}, std::uint64_t{0}, peer, mine, 1U, patience_ns,
+                     mine + kAbort, mine + kAnswer);
+      check(driver()->CtxSynchronize(), "waiting");
+      const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      return std::pair(read<int>(mine + kAnswer), s);
+    };
+    const auto [late, seconds] = wait_for(200'000'000);
+    TW_REQUIRE(late == 1 && seconds > 0.19 && seconds < 1.2, ErrorKind::lost, .where = "a wait in vain",
+               .what = "it did not end at its deadline", .got = fmt::format("{} after {:.2f} s", late, seconds));
+    group.barrier("late");
+    // Rank 0 gives up: it raises its peer's flag, and the peer's long wait ends.
+    if (group.rank() == 0) check(driver()->MemsetD8(peer + kAbort, 1, 4), "giving up");
+    group.barrier("given up");
+    const auto [aborted, soon] = wait_for(group.rank() == 1 ? 20'000'000'000 : 1'000'000);
+    TW_REQUIRE(group.rank() == 0 || (aborted == 2 && soon < 1), ErrorKind::lost, .where = "a wait after an abort",
+               .what = "it did not end", .got = fmt::format("{} after {:.2f} s", aborted, soon));
+    // The context lives.
+    check(driver()->MemsetD8(mine, 0, 4096), "going on");
+    check(driver()->CtxSynchronize(), "going on");
+  });
+}
+
+TEST(CudaSymmetricMemory, ProcessesAThousandAllocationsLeaveNothingBehind) {
+  Group::spawn(2, [](Group& group) {
+    const Device device(ordinal_of(group));
+    for (int i = 0; i < 1000; ++i) {
+      const SymmetricMemory memory(group, device, std::size_t{512} << 20);  // 500 GiB in all, more than there is
+      if (i % 250 == 0) check(driver()->MemsetD8(memory.on(1 - group.rank()), 7, 4096), "touching a peer's");
+      group.barrier("used");
+    }
+  });
+}
+
+TEST(CudaSymmetricMemory, ProcessesOtherSizesAreTheSameErrorOnEveryRank) {
+  try {
+    Group::spawn(2, [](Group& group) {
+      const Device device(ordinal_of(group));
+      const SymmetricMemory memory(group, device, group.rank() == 0 ? 100 : 200);
+    });
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::mismatch);
+    EXPECT_NE(std::string(error.what()).find("100 bytes on rank 0, 200 bytes on rank 1"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tileway::cuda
