@@ -21,6 +21,7 @@ using testing::Edit;
 using testing::Mutant;
 
 constexpr std::uint64_t kSeeds = 50;
+constexpr int kReplayEvery = 10;  // of the orders that refusals give
 
 // Under sanitizers one mutant in so many, elsewhere all of them.
 std::uint64_t one_in() { return std::getenv("TILEWAY_QUICK") ? 100 : 1; }
@@ -109,6 +110,8 @@ class Trial {
       return;
     }
     ++refused_of_[of][mutant.edit];
+    const bool has_order = fault == Fault::race || fault == Fault::unwritten;
+    if (has_order && ordered_++ % kReplayEvery == 0) replay_order(broken, context);
     const bool right = by_structure || mutant.expected.contains(*fault);
     if (right && names_what_was_edited(mutant, text)) return;
     if (wrong_++ < 12)
@@ -129,6 +132,13 @@ class Trial {
     EXPECT_LE(equivalents_.size() * 50, static_cast<std::size_t>(total));
   }
 
+  // The order that a refusal gives is one that can happen, and shows the fault when it is replayed.
+  static void replay_order(const Plan& broken, const std::string& context) {
+    const Verdict verdict = verify(broken);
+    if (verdict.refusal->order.empty()) return;  // nobody writes: no order is needed
+    EXPECT_TRUE(replay(broken, verdict.refusal->order).finding) << context << "\n" << verdict.refusal->text;
+  }
+
   // How many of an operator's mutants of a kind were refused.
   int refused_of(std::string_view of, Edit edit) const {
     const auto found = refused_of_.find(std::string(of));
@@ -138,6 +148,7 @@ class Trial {
  private:
   int explore_every_;
   int judged_ = 0;
+  int ordered_ = 0;
   std::map<Edit, Tally> tallies_;
   std::map<std::string, std::map<Edit, int>> refused_of_;
   std::vector<std::string> equivalents_;

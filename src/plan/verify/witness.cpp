@@ -6,7 +6,7 @@
 namespace tileway::verifier {
 namespace {
 
-// Takes every step that can be taken without the end of one event, until another can begin.
+// Takes every step that can be taken without two events, until both can be taken.
 class Replay {
  public:
   Replay(const Sequence& sequence, const Event& unfinished, const Event& target)
@@ -23,13 +23,13 @@ class Replay {
         step_of_(static_cast<std::size_t>(sequence.instances()) * 3, 0) {}
 
   std::vector<Event> run() {
-    for (int rank = 0; rank < sequence_.ranks() && !found_; ++rank) begin_runs(rank);
-    while (!lanes_.empty() && !found_) {
+    for (int rank = 0; rank < sequence_.ranks() && !both_held(); ++rank) begin_runs(rank);
+    while (!lanes_.empty() && !both_held()) {
       const auto [run, lane] = lanes_.back();
       lanes_.pop_back();
       advance(run, lane);
     }
-    return found_ ? needed() : std::vector<Event>();
+    return target_held_ ? needed() : std::vector<Event>();
   }
 
  private:
@@ -42,13 +42,22 @@ class Replay {
     std::int32_t lane;
   };
 
+  bool both_held() const { return target_held_ && unfinished_held_; }
+
+  // Whether it is one of the two; then it is not taken, and what it comes after is kept.
+  bool hold(const Event& event, const std::vector<std::size_t>& after) {
+    if (event != unfinished_ && event != target_) return false;
+    (event == target_ ? target_held_ : unfinished_held_) = true;
+    held_after_.insert(held_after_.end(), after.begin(), after.end());
+    return true;
+  }
+
   // The rank's callers, as far as its runs are over.
   void begin_runs(int rank) {
     int& run = run_of_rank_[rank];
-    while (stores_left_[rank] == 0 && run < sequence_.runs() && !found_) {
+    while (stores_left_[rank] == 0 && run < sequence_.runs()) {
       ++run;
       const Event event{{run, -1, rank}, Stage::load};
-      if (event == unfinished_) return;
       std::vector<std::size_t> after;
       if (run > 0 && rank < sequence_.plan(run - 1).ranks()) {
         for (std::int32_t lane : sequence_.lanes_of(run - 1, rank)) {
@@ -57,6 +66,7 @@ class Replay {
         }
       }
       if (run > 0) after.push_back(caller_step_[rank]);
+      if (hold(event, after)) return;
       caller_step_[rank] = steps_.size();
       take(event, std::move(after));
       if (run == sequence_.runs() || rank >= sequence_.plan(run).ranks()) continue;
@@ -68,22 +78,29 @@ class Replay {
     }
   }
 
+  // A counter goes on from run to run: that of the plan's first.
+  int counter(int run, SignalId signal) const {
+    int first = 0;
+    while (sequence_.plan_number(first) != sequence_.plan_number(run)) ++first;
+    return sequence_.signal(first, signal);
+  }
+
   static std::size_t key(int instance, Stage stage) {
     return static_cast<std::size_t>(instance) * 3 + static_cast<std::size_t>(stage);
   }
 
   void advance(int run, std::int32_t lane) {
-    if (run_of_rank_[sequence_.plan(run).lanes[lane].rank] != run) return;
     bool again = true;
-    while (again && !found_) {
+    while (again) {
       again = false;
-      for (std::size_t stage = 0; stage < 3 && !found_; ++stage) again = step(run, lane, stage) || again;
+      for (std::size_t stage = 0; stage < 3; ++stage) again = step(run, lane, stage) || again;
     }
   }
 
   // The next task's stage, if it can.
   bool step(int run, std::int32_t lane, std::size_t stage) {
     const Plan& plan = sequence_.plan(run);
+    if (run_of_rank_[plan.lanes[lane].rank] != run) return false;  // the lane's last task may have ended the run
     const std::vector<TaskId>& tasks = plan.lanes[lane].tasks;
     std::array<std::size_t, 3>& done = done_[sequence_.lane_column(run, lane)];
     const std::size_t next = done[stage];
@@ -94,19 +111,20 @@ class Replay {
     std::vector<std::size_t> after{caller_step_[task.rank]};
     for (const Wait& wait : task.waits) {
       if (wait.stage != static_cast<Stage>(stage)) continue;
-      const int signal = sequence_.signal(run, wait.signal);
-      if (sum_[signal] < wait.value) {
+      const int signal = counter(run, wait.signal);
+      const std::uint64_t before = static_cast<std::uint64_t>(sequence_.epoch(run)) * plan.signals[wait.signal].total;
+      if (sum_[signal] < before + wait.value) {
         waiting_[signal].push_back({run, lane});
         return false;
       }
       after.insert(after.end(), raised_[signal].begin(), raised_[signal].end());
     }
     const Event event{{run, tasks[next], task.rank}, static_cast<Stage>(stage)};
-    if (event == unfinished_) return false;
     if (next > 0) after.push_back(step_of_[key(sequence_.instance(run, tasks[next - 1]), event.stage)]);
     if (next > 0 && stage == 0 && task.after_previous)
       after.push_back(step_of_[key(sequence_.instance(run, tasks[next - 1]), Stage::store)]);
     if (stage > 0) after.push_back(step_of_[key(instance, static_cast<Stage>(stage - 1))]);
+    if (hold(event, after)) return false;
     ++done[stage];
     take(event, std::move(after));
     if (stage == 2) raise(run, task);
@@ -115,7 +133,7 @@ class Replay {
 
   void raise(int run, const Task& task) {
     for (const Notify& notify : task.notifies) {
-      const int signal = sequence_.signal(run, notify.signal);
+      const int signal = counter(run, notify.signal);
       sum_[signal] += notify.amount;
       raised_[signal].push_back(steps_.size() - 1);
       lanes_.insert(lanes_.end(), waiting_[signal].begin(), waiting_[signal].end());
@@ -129,13 +147,12 @@ class Replay {
       step_of_[key(sequence_.instance(event.instance.run, event.instance.task), event.stage)] = steps_.size();
     }
     steps_.push_back({event, std::move(after)});
-    found_ = event == target_;
   }
 
   std::vector<Event> needed() const {
     std::vector<bool> mark(steps_.size(), false);
-    mark.back() = true;
-    std::vector<Event> events;
+    for (std::size_t before : held_after_) mark[before] = true;
+    std::vector<Event> events{target_};
     for (std::size_t i = steps_.size(); i-- > 0;) {
       if (!mark[i]) continue;
       events.push_back(steps_[i].event);
@@ -149,16 +166,18 @@ class Replay {
   Event unfinished_;
   Event target_;
   std::vector<std::array<std::size_t, 3>> done_;  // by lane column: tasks whose stage is over, in the rank's run
-  std::vector<std::vector<std::size_t>> raised_;  // by signal of a run: steps
-  std::vector<std::uint64_t> sum_;                // by signal of a run
-  std::vector<std::vector<Place>> waiting_;       // by signal of a run
+  std::vector<std::vector<std::size_t>> raised_;  // by counter: steps
+  std::vector<std::uint64_t> sum_;                // by counter
+  std::vector<std::vector<Place>> waiting_;       // by counter
   std::vector<int> run_of_rank_;
   std::vector<int> stores_left_;
   std::vector<std::size_t> caller_step_;  // by rank: its last
   std::vector<std::size_t> step_of_;      // by instance and stage
   std::vector<Step> steps_;
   std::vector<Place> lanes_;
-  bool found_ = false;
+  bool target_held_ = false;
+  bool unfinished_held_ = false;
+  std::vector<std::size_t> held_after_;  // steps before the two
 };
 
 }  // namespace

@@ -7,8 +7,9 @@
 
 namespace tileway::verifier {
 
-// Events, in an order that the lanes and signals allow, that let `target` happen although `unfinished` has not ended;
-// only those that it takes, `target` last. Empty where the target has to wait. A wait may be met by any notification.
+// Events, in an order that the lanes and signals allow, after which `target` can happen although `unfinished` has not;
+// only those that it takes, and `target` last. Before it `unfinished` can happen too, if it can without the target, so
+// that the two meet. Empty where the target has to wait.
 std::vector<Event> witness(const Sequence& sequence, const Event& unfinished, const Event& target);
 
 }  // namespace tileway::verifier
