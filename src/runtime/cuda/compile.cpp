@@ -57,7 +57,15 @@ struct Nvrtc {
 
   static std::vector<std::string> files() {
     std::vector<std::string> all{"libnvrtc.so.13", "libnvrtc.so.12"};
-    if (const std::string file = env::nvrtc(); !file.empty()) all.insert(all.begin(), file);
+    const fs::path file = env::nvrtc();
+    if (file.empty()) return all;
+    all.insert(all.begin(), file.string());
+    // NVRTC opens its second half by its bare name, which is found once it has been opened by its path.
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(file.parent_path(), ignored)) {
+      if (entry.path().filename().string().starts_with("libnvrtc-builtins.so"))
+        const Library builtins({entry.path().string()});
+    }
     return all;
   }
 };
