@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "plan/check.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway {
 namespace {
+
+constexpr std::int64_t kMostSlots = 16;
 
 [[noreturn]] void refuse(const std::string& where, std::string what, std::string expected = {}, std::string got = {}) {
   throw Error(
@@ -39,6 +42,12 @@ void check_declarations(const Plan& plan) {
     if (plan.buffers[b].slots < 1 || (plan.buffers[b].slots > 1 && plan.buffers[b].role == Buffer::Role::constant))
       refuse(where, "impossible slots", "1, or more where it is not constant", std::to_string(plan.buffers[b].slots));
     if (plan.buffers[b].slots > 1 && !plan.buffers[b].shared.empty()) refuse(where, "shared memory has one slot");
+  }
+  std::int64_t period = 1;
+  for (const Buffer& buffer : plan.buffers) {
+    period = std::lcm(period, std::int64_t{buffer.slots});
+    if (period > kMostSlots)
+      refuse("slots", "memory recurs only after many runs", fmt::format("at most {}", kMostSlots));
   }
   for (std::size_t s = 0; s < plan.signals.size(); ++s) {
     require_rank(plan.signals[s].rank, fmt::format("signal {}", s));
@@ -154,7 +163,8 @@ void check_joints(const Plan& plan) {
     if ((task.joint != -1) != collective) refuse(where, "joint tasks, and only they, are on collective lanes");
     if ((task.joint != -1) != (plan.bodies[task.body].kind == Body::Kind::all_reduce))
       refuse(where, "joint tasks, and only they, have the body all_reduce");
-    if (task.joint < -1) refuse(where, "no such joint");
+    if (task.joint < -1 || task.joint >= static_cast<std::int32_t>(plan.tasks.size()))
+      refuse(where, "no such joint", "a number below that of tasks", std::to_string(task.joint));
     if (collective && task.index > 0 && !task.after_previous)
       refuse(where, "a collective lane is serial: its tasks are marked after_previous");
     if (task.joint != -1) members[task.joint].push_back(static_cast<TaskId>(t));

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tileway/error.hpp"
+#include "tileway/explore.hpp"
 #include "tileway/ops.hpp"
 #include "tileway/schedule.hpp"
 
@@ -143,6 +144,49 @@ TEST(PlanStructure, EveryRuleRefuses) {
                  "is written twice at");
 }
 
+TEST(PlanStructure, SlotsSignalsAndJointsAreAsTheirKindsSay) {
+  const Plan good = small_plan();
+  const auto changed = [&](const std::function<void(Plan&)>& change) {
+    return [=] {
+      Plan plan = good;
+      change(plan);
+      check_structure(plan);
+    };
+  };
+  // A task that raises a signal, and that signal.
+  TaskId raising = 0;
+  while (good.tasks[raising].notifies.empty()) ++raising;
+  const SignalId signal = good.tasks[raising].notifies[0].signal;
+  expect_refused(changed([&](Plan& p) { p.buffers[0].slots = 0; }), "impossible slots");
+  expect_refused(changed([&](Plan& p) {
+                   p.buffers[0].slots = 13;
+                   p.buffers[1].slots = 11;
+                 }),
+                 "memory recurs only after many runs");
+  expect_refused(changed([&](Plan& p) {
+                   p.signals[signal].kind = SignalInfo::Kind::set;
+                   p.signals[signal].total = 2;
+                 }),
+                 "only signals of kind add count");
+  expect_refused(changed([&](Plan& p) {
+                   p.signals[signal].kind = SignalInfo::Kind::packet;
+                   p.signals[signal].total = 1;
+                 }),
+                 "no such buffer");
+  expect_refused(changed([&](Plan& p) { p.tasks[raising].joint = 0; }), "they, are on collective lanes");
+  expect_refused(changed([&](Plan& p) {
+                   p.tasks[raising].joint = 1 << 29;
+                   p.lanes[p.tasks[raising].lane].engine = Engine::collective;
+                 }),
+                 "joint");
+  expect_refused(changed([&](Plan& p) {
+                   for (Task& task : p.tasks) {
+                     if (!task.writes.empty()) task.writes.push_back(task.writes[0]);
+                   }
+                 }),
+                 "works on overlapping boxes");
+}
+
 // Whatever is done to a file's bytes, loading it either works or throws an Error.
 void fuzz(const std::string& good, int rounds, const std::function<void(const std::string&)>& load) {
   std::mt19937 random(1);
@@ -182,6 +226,17 @@ TEST(ProgramFiles, AnyBytesLoadOrAreRefused) {
 
 TEST(PlanFiles, AnyBytesLoadOrAreRefused) {
   fuzz(to_json(small_plan()), 1500, [](const std::string& text) { plan_from_json(text); });
+}
+
+TEST(PlanFiles, WhatLoadsIsProvenOrRefusedAndCanBeExplored) {
+  int judged = 0;
+  fuzz(to_json(small_plan()), 8000, [&](const std::string& text) {
+    const Plan plan = plan_from_json(text);
+    const bool proven = verify(plan).proven();
+    const std::optional<Finding> finding = explore(plan, static_cast<std::uint64_t>(judged++)).finding;
+    EXPECT_FALSE(proven && finding) << finding->text;
+  });
+  EXPECT_GT(judged, 50);
 }
 
 }  // namespace
