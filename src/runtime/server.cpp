@@ -124,7 +124,8 @@ void MeetingServer::serve(int rank, int socket) {
         answer(connection, ticket, meeting, std::move(own));
       }).detach();  // waited for below
     }
-  } catch (const Error&) {  // nonsense: the connection is closed
+  } catch (const Error&) {
+    goodbye = false;  // nonsense: the connection is closed
   }
   if (!goodbye) shutdown(socket, SHUT_RDWR);
   {

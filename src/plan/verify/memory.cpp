@@ -9,7 +9,7 @@ namespace tileway::verifier {
 
 std::vector<Box> without(Box box, const Box& hole) {
   const Box common = intersect(box, hole);
-  if (common.empty()) return {std::move(box)};
+  if (common.empty()) return {box};
   std::vector<Box> left;
   for (std::size_t d = 0; d < box.start.size(); ++d) {
     const std::int64_t low = common.start[d];
@@ -74,8 +74,8 @@ Box uncovered(const Box& box, const std::vector<Box>& covers) {
   std::vector<Box> next;
   for (const Box& cover : covers) {
     next.clear();
-    for (Box& piece : left) {
-      for (Box& rest : without(std::move(piece), cover)) next.push_back(std::move(rest));
+    for (const Box& piece : left) {
+      for (const Box& rest : without(piece, cover)) next.push_back(rest);
     }
     left.swap(next);
     if (left.empty()) return {box.start, Dims::filled(box.extent.size(), 0)};

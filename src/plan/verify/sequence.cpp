@@ -6,7 +6,7 @@
 
 namespace tileway::verifier {
 
-Sequence::Sequence(std::vector<const Plan*> runs) {
+Sequence::Sequence(const std::vector<const Plan*>& runs) {
   std::vector<const Plan*> known;
   std::vector<int> times;
   for (const Plan* plan : runs) {

@@ -13,7 +13,7 @@ namespace tileway::verifier {
 // it.
 class Sequence {
  public:
-  explicit Sequence(std::vector<const Plan*> runs);
+  explicit Sequence(const std::vector<const Plan*>& runs);
 
   int ranks() const { return ranks_; }
   int runs() const { return static_cast<int>(runs_.size()); }

@@ -139,7 +139,7 @@ void keep_image(const fs::path& path, const std::string& cubin) {
 
 // Ours alone: others could plant code.
 fs::path private_cache() {
-  const fs::path directory = env::cache_directory();
+  fs::path directory = env::cache_directory();
   std::error_code error;
   fs::create_directories(directory, error);
   struct stat info {};
