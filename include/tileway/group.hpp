@@ -19,7 +19,7 @@ namespace tileway {
 class SymmetricMemory {
  public:
   struct Mapping;
-  explicit SymmetricMemory(std::vector<std::unique_ptr<Mapping>> mappings);
+  explicit SymmetricMemory(std::vector<std::shared_ptr<Mapping>> mappings);
   SymmetricMemory(SymmetricMemory&&) noexcept;
   SymmetricMemory& operator=(SymmetricMemory&&) noexcept;
   ~SymmetricMemory();
@@ -28,7 +28,7 @@ class SymmetricMemory {
   std::span<std::byte> on(int rank) const;
 
  private:
-  std::vector<std::unique_ptr<Mapping>> mappings_;
+  std::vector<std::shared_ptr<Mapping>> mappings_;
 };
 
 // One rank's view of a group. Every member calls the collective functions in the same order. Each of them throws Error

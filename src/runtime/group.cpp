@@ -70,7 +70,7 @@ SymmetricMemory Group::allocate(std::size_t bytes) {
                .what = "the sizes differ across ranks",
                .got = fmt::format("{} bytes on rank 0, {} bytes on rank {}", pieces[0].value, pieces[m].value, m));
   }
-  std::vector<std::unique_ptr<SymmetricMemory::Mapping>> mappings;
+  std::vector<std::shared_ptr<SymmetricMemory::Mapping>> mappings;
   for (const Piece& piece : pieces) mappings.push_back(map_shared_file(*piece.file, bytes));
   return SymmetricMemory(std::move(mappings));
 }

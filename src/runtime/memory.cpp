@@ -2,11 +2,15 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
 
 namespace tileway {
 namespace {
@@ -35,14 +39,25 @@ FileDescriptor make_shared_file(std::size_t bytes) {
   return file;
 }
 
-std::unique_ptr<SymmetricMemory::Mapping> map_shared_file(const FileDescriptor& file, std::size_t bytes) {
+std::shared_ptr<SymmetricMemory::Mapping> map_shared_file(const FileDescriptor& file, std::size_t bytes) {
+  // A file that is mapped exists, so its number is no other's.
+  static std::mutex mutex;
+  static std::map<std::pair<dev_t, ino_t>, std::weak_ptr<SymmetricMemory::Mapping>> known;
+  struct stat info {};
+  if (fstat(file.get(), &info) != 0) refuse("cannot look at shared memory", bytes);
+  const std::lock_guard lock(mutex);
+  std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<SymmetricMemory::Mapping>& here = known[{info.st_dev, info.st_ino}];
+  if (auto mapping = here.lock()) return mapping;
   const std::size_t mapped = std::max<std::size_t>(bytes, 1);
   void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (data == MAP_FAILED) refuse("cannot map shared memory", bytes);
-  return std::make_unique<SymmetricMemory::Mapping>(data, mapped, bytes);
+  auto mapping = std::make_shared<SymmetricMemory::Mapping>(data, mapped, bytes);
+  here = mapping;
+  return mapping;
 }
 
-SymmetricMemory::SymmetricMemory(std::vector<std::unique_ptr<Mapping>> mappings) : mappings_(std::move(mappings)) {}
+SymmetricMemory::SymmetricMemory(std::vector<std::shared_ptr<Mapping>> mappings) : mappings_(std::move(mappings)) {}
 SymmetricMemory::SymmetricMemory(SymmetricMemory&&) noexcept = default;
 SymmetricMemory& SymmetricMemory::operator=(SymmetricMemory&&) noexcept = default;
 SymmetricMemory::~SymmetricMemory() = default;

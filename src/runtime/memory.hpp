@@ -21,6 +21,8 @@ struct SymmetricMemory::Mapping {
 
 // Zeroed, sealed against a change of size. Throws Error (system).
 FileDescriptor make_shared_file(std::size_t bytes);
-std::unique_ptr<SymmetricMemory::Mapping> map_shared_file(const FileDescriptor& file, std::size_t bytes);
+// One mapping a process, however often it is asked for: ranks as threads see each other's memory at one address, so
+// that a debugger or a sanitizer knows it for the same.
+std::shared_ptr<SymmetricMemory::Mapping> map_shared_file(const FileDescriptor& file, std::size_t bytes);
 
 }  // namespace tileway
