@@ -33,8 +33,7 @@ __device__ inline void copy_by_block(void* to, const void* from, u64 bytes) {
                  : "memory");
     *reinterpret_cast<Quad*>(target + i) = quad;
   }
-  for (u64 i = head + body + thread; i < bytes; i += threads)
-    target[i] = static_cast<const volatile char*>(source)[i];
+  for (u64 i = head + body + thread; i < bytes; i += threads) target[i] = static_cast<const volatile char*>(source)[i];
 }
 
 // Puts the bytes at a peer and then raises its signal by `amount`: whoever has waited for that sees them. All threads

@@ -34,9 +34,8 @@ struct Buffer {
   Shape shape;
   bool symmetric = false;  // mapped by every rank: what peers read or write
   double value = 0;
-  std::int32_t slots =
-      1;                 // copies of it in memory: run e works on copy e mod slots, every access of the run on the same
-  std::string shared{};  // plans of one group that name memory alike share it; empty: the plan's own
+  std::int32_t slots = 1;  // copies of it in memory: every access of run e is to copy e mod slots
+  std::string shared{};    // plans of one group that name memory alike share it; empty: the plan's own
 };
 
 // All kinds are raised `total` in a run, and a wait of run e never sees the notifications of another run.

@@ -63,6 +63,10 @@ Program make_program(const Options& options, const std::vector<std::int64_t>& si
   return tileway::make_program(find_operator(options.op), ranks, parse_dtype(options.dtype), size);
 }
 
+Program make_program(const Options& options) {
+  return make_program(options, options.sizes.empty() ? std::vector<std::int64_t>{} : parse_size(options.sizes[0]));
+}
+
 std::vector<std::string> schedule_names(const std::string& text) {
   if (text == "all") return {"unfused", "overlapped"};
   return {text};
@@ -92,8 +96,7 @@ std::vector<Plan> make_plans(const Options& options) {
       return {plan_from_json(text)};
     }
   }
-  const Program program =
-      make_program(options, options.sizes.empty() ? std::vector<std::int64_t>{} : parse_size(options.sizes[0]));
+  const Program program = make_program(options);
   std::vector<Plan> plans;
   for (const std::string& name : schedule_names(options.schedule.empty() ? "overlapped" : options.schedule))
     plans.push_back(lower(program, Schedule::named(program, name), make_topology(options, program.world())).plan);

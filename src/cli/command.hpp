@@ -44,6 +44,8 @@ void require_executor(const std::string& name);
 std::vector<std::int64_t> parse_size(const std::string& text);
 // The operator or file with this size; ranks as asked.
 Program make_program(const Options& options, const std::vector<std::int64_t>& size);
+// The same with the size that --size gives, of which there is at most one, or the default.
+Program make_program(const Options& options);
 // The schedules that --schedule names: one, or both for "all".
 std::vector<std::string> schedule_names(const std::string& text);
 // The topology for a run on this machine, or as --topology says. Its ranks must be the program's.

@@ -51,8 +51,7 @@ std::string in_flight(const Lowered& lowered) {
 
 int explain(const Options& options) {
   TW_REQUIRE(options.sizes.size() <= 1, ErrorKind::invalid, .where = "--size", .what = "explain takes one size");
-  const Program program =
-      make_program(options, options.sizes.empty() ? std::vector<std::int64_t>{} : parse_size(options.sizes[0]));
+  const Program program = make_program(options);
   fmt::print("{}\n", program.to_text());
   for (const std::string& name : schedule_names(options.schedule.empty() ? "overlapped" : options.schedule)) {
     const Lowered lowered = lower(program, Schedule::named(program, name), make_topology(options, program.world()));

@@ -14,8 +14,7 @@ namespace {
 
 // Whether the values are the interpreter's in every order; prints the first that are not.
 int compare_values(const Options& options, std::uint64_t seeds) {
-  const Program program =
-      make_program(options, options.sizes.empty() ? std::vector<std::int64_t>{} : parse_size(options.sizes[0]));
+  const Program program = make_program(options);
   std::vector<PartsByName> inputs;
   std::vector<Bindings> expected;
   for (std::uint64_t run = 0; run < 2; ++run) {

@@ -11,8 +11,7 @@ namespace {
 int run(const Options& options) {
   require_executor(options.executor);
   TW_REQUIRE(options.sizes.size() <= 1, ErrorKind::invalid, .where = "--size", .what = "run takes one size");
-  const Program program =
-      make_program(options, options.sizes.empty() ? std::vector<std::int64_t>{} : parse_size(options.sizes[0]));
+  const Program program = make_program(options);
   const std::string name = options.schedule.empty() ? "overlapped" : options.schedule;
   int status = kDone;
   for (const std::string& schedule : schedule_names(name)) {

@@ -96,15 +96,17 @@ TEST(PlanFiles, ThatAreWrongAreRefusedByTask) {
 }
 
 // Changes of the structure itself, each seen by its own rule.
+// Checks a small plan with something changed.
+std::function<void()> changed(const std::function<void(Plan&)>& change) {
+  return [=] {
+    Plan plan = small_plan();
+    change(plan);
+    check_structure(plan);
+  };
+}
+
 TEST(PlanStructure, EveryRuleRefuses) {
   const Plan good = small_plan();
-  const auto changed = [&](const std::function<void(Plan&)>& change) {
-    return [=] {
-      Plan plan = good;
-      change(plan);
-      check_structure(plan);
-    };
-  };
   const auto first = [](const Plan& plan, Body::Kind kind) {
     for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
       if (plan.bodies[plan.tasks[t].body].kind == kind) return t;
@@ -146,13 +148,6 @@ TEST(PlanStructure, EveryRuleRefuses) {
 
 TEST(PlanStructure, SlotsSignalsAndJointsAreAsTheirKindsSay) {
   const Plan good = small_plan();
-  const auto changed = [&](const std::function<void(Plan&)>& change) {
-    return [=] {
-      Plan plan = good;
-      change(plan);
-      check_structure(plan);
-    };
-  };
   // A task that raises a signal, and that signal.
   TaskId raising = 0;
   while (good.tasks[raising].notifies.empty()) ++raising;

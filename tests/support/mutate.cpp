@@ -6,6 +6,8 @@
 #include <array>
 #include <random>
 
+#include "plan/edit.hpp"
+
 namespace tileway::testing {
 namespace {
 
@@ -66,28 +68,13 @@ class Mutator {
     if (drawn()) add(Edit::lower_wait, {id}, kOrder, signal, [id, w](Plan& plan) { --plan.tasks[id].waits[w].value; });
   }
 
-  // A plan whose signals count what is raised, and in which nobody waits for more.
-  static void settle(Plan& plan, SignalId signal) {
-    std::uint32_t total = 0;
-    for (const Task& task : plan.tasks) {
-      for (const Notify& notify : task.notifies) total += notify.signal == signal ? notify.amount : 0;
-    }
-    plan.signals[signal].total = total;
-    if (total != 1) plan.signals[signal].kind = SignalInfo::Kind::add;
-    for (Task& task : plan.tasks) {
-      for (Wait& wait : task.waits) {
-        if (wait.signal == signal) wait.value = std::min(wait.value, total);
-      }
-    }
-  }
-
   void edit_notification(TaskId id, std::size_t n) {
     const Notify notify = plan_.tasks[id].notifies[n];
     if (drawn()) {
       add(Edit::drop_notification, {id}, kOrder, notify.signal, [=](Plan& plan) {
         std::vector<Notify>& notifies = plan.tasks[id].notifies;
         notifies.erase(notifies.begin() + static_cast<std::ptrdiff_t>(n));
-        settle(plan, notify.signal);
+        settle_signals(plan);
       });
     }
     for (std::size_t s = 0; s < plan_.signals.size() && drawn(); ++s) {
@@ -96,8 +83,7 @@ class Mutator {
       add(Edit::redirect_notification, {id}, kOrder, notify.signal, [=](Plan& plan) {
         plan.tasks[id].notifies[n].signal = other;
         plan.tasks[id].notifies[n].scope = Notify::Scope::system;
-        settle(plan, notify.signal);
-        settle(plan, other);
+        settle_signals(plan);
       });
       mutants_.back().signals.push_back(other);
       break;

@@ -60,12 +60,12 @@ class HostExecutor::State {
         symmetric_(prepare_memory()),
         board_(plan_, layout_, symmetric_),
         private_(layout_.private_bytes[group_.rank()] + PlanLayout::kAlignment) {
-    for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
-      if (plan_.lanes[l].rank == group_.rank()) board_.lane(static_cast<std::int32_t>(l)).signal = -1;
-    }
     fill_constants();
-    for (const Lane& lane : plan_.lanes) {
-      if (lane.rank == group_.rank()) lanes_.push_back(prepare(lane));
+    for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
+      if (plan_.lanes[l].rank != group_.rank()) continue;
+      lanes_.push_back(prepare(plan_.lanes[l]));
+      places_.push_back(&board_.lane(static_cast<std::int32_t>(l)));
+      places_.back()->signal = -1;
     }
     events_.resize(lanes_.size());
     try {
@@ -193,6 +193,7 @@ class HostExecutor::State {
   void stop();
 
   std::vector<std::vector<Prepared>> lanes_;
+  std::vector<host::LanePlace*> places_;         // by lane
   std::vector<std::vector<TraceEvent>> events_;  // by lane
   std::vector<std::thread> threads_;
   std::mutex mutex_;
@@ -263,12 +264,12 @@ void HostExecutor::State::wait_for(const Prepared& task, const Prepared::WaitFor
 }
 
 void HostExecutor::State::run_lane(std::size_t lane) {
-  host::LanePlace* place = nullptr;
+  host::LanePlace& place = *places_[lane];
+  std::uint32_t index = 0;
   for (Prepared& task : lanes_[lane]) {
     const std::int64_t reached_at = now_ns();
-    place = &board_.lane(plan_.tasks[task.id].lane);
-    place->index.store(static_cast<std::uint32_t>(plan_.tasks[task.id].index), std::memory_order_relaxed);
-    place->run.store(runs_started_, std::memory_order_relaxed);
+    place.index.store(index++, std::memory_order_relaxed);
+    place.run.store(runs_started_, std::memory_order_relaxed);
     if (task.slotted) look_up(task, runs_started_ - 1);
     for (const Prepared::WaitFor& wait : task.waits) wait_for(task, wait);
     if (failed_) return;
@@ -282,7 +283,7 @@ void HostExecutor::State::run_lane(std::size_t lane) {
     for (const Prepared::Raise& raise : task.raises) notify(*raise.signal, raise.amount);
     if (options_.trace) events_[lane].push_back({task.id, reached_at, begin, now_ns()});
   }
-  if (place) place->index.store(static_cast<std::uint32_t>(lanes_[lane].size()), std::memory_order_relaxed);
+  place.index.store(index, std::memory_order_relaxed);
 }
 
 void HostExecutor::State::run() {

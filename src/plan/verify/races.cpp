@@ -45,12 +45,7 @@ class Sweep {
   bool reads(std::size_t touch) const { return memory_.touches[touch].access->mode == Mode::read; }
 
   const Plan& plan_of(const Touch& touch) const { return sequence_.plan(first_run(touch)); }
-  int first_run(const Touch& touch) const {
-    for (int run = 0; run < sequence_.runs(); ++run) {
-      if (sequence_.plan_number(run) == touch.plan_number) return run;
-    }
-    return 0;
-  }
+  int first_run(const Touch& touch) const { return sequence_.first_run(touch.plan_number); }
 
   // A read (or an accumulate, which adds to something) of what holds nothing when the run begins.
   bool needs_writer(const Touch& touch) const {

@@ -34,6 +34,12 @@ Sequence::Sequence(const std::vector<const Plan*>& runs) {
   columns_ += ranks_;
 }
 
+int Sequence::first_run(int plan_number) const {
+  int run = 0;
+  while (runs_[run].number != plan_number) ++run;
+  return run;
+}
+
 int Sequence::run_of(int instance) const {
   int run = 0;
   while (run + 1 < runs() && runs_[run + 1].first_instance <= instance) ++run;

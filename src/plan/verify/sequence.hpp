@@ -19,6 +19,7 @@ class Sequence {
   int runs() const { return static_cast<int>(runs_.size()); }
   const Plan& plan(int run) const { return *runs_[run].plan; }
   int plan_number(int run) const { return runs_[run].number; }
+  int first_run(int plan_number) const;
   // How often the plan has run before.
   int epoch(int run) const { return runs_[run].epoch; }
 

@@ -80,9 +80,7 @@ class Replay {
 
   // A counter goes on from run to run: that of the plan's first.
   int counter(int run, SignalId signal) const {
-    int first = 0;
-    while (sequence_.plan_number(first) != sequence_.plan_number(run)) ++first;
-    return sequence_.signal(first, signal);
+    return sequence_.signal(sequence_.first_run(sequence_.plan_number(run)), signal);
   }
 
   static std::size_t key(int instance, Stage stage) {
