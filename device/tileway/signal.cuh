@@ -17,10 +17,9 @@
 //     fence_async_proxy() after the wait.
 #pragma once
 
-namespace tileway {
+#include "tileway/types.cuh"
 
-using u32 = unsigned int;
-using u64 = unsigned long long;
+namespace tileway {
 
 struct alignas(8) DeviceSignal {
   u32 value;
@@ -60,27 +59,26 @@ __device__ inline u64 now_ns() {
   return time;
 }
 
-// In memory that the host and all peers see: set by whoever gives up, seen by all who wait.
-struct alignas(8) Abort {
-  u32 raised;
-  u32 unused;
-};
-
 // What a wait came to.
 enum class Waited : int { done, late, aborted };
+
+// Whether somebody has given up: set once by whoever does, a block, the host or a peer, and then seen by all who wait.
+__device__ inline bool given_up(const u32* abort) {
+  u32 raised;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(raised) : "l"(abort) : "memory");
+  return raised != 0;
+}
 
 // Spins until the signal has reached its target, the deadline (by now_ns) has passed, or somebody has given up. Looks
 // at clock and flag every few dozen polls only. After anything but `done` nothing that was waited for may be read.
 template <typename Signal>
-__device__ inline Waited wait(const Signal* signal, u32 target, u64 deadline_ns, const Abort* abort) {
+__device__ inline Waited wait(const Signal* signal, u32 target, u64 deadline_ns, const u32* abort) {
   constexpr int kPolls = 64;
   while (true) {
     for (int i = 0; i < kPolls; ++i) {
       if (reached(load(signal), target)) return Waited::done;
     }
-    u32 raised;
-    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(raised) : "l"(abort) : "memory");
-    if (raised != 0) return Waited::aborted;
+    if (given_up(abort)) return Waited::aborted;
     if (now_ns() >= deadline_ns) return Waited::late;
   }
 }

@@ -7,6 +7,12 @@
 namespace tileway {
 
 inline constexpr u32 kMaxViewDims = 6;
+inline constexpr u32 kMaxViews = 40;  // of a task
+
+// The threads of a block; see team.cuh.
+inline constexpr u32 kServiceThreads = 128;
+inline constexpr u32 kWorkers = 256;
+inline constexpr u32 kBlockThreads = kServiceThreads + kWorkers;
 
 // A box of a buffer. Elements are row-major; strides are those of the buffer, in elements.
 struct View {
@@ -14,6 +20,12 @@ struct View {
   u64 slot_bytes;  // from one slot of the buffer to the next
   u32 slots;       // run e works on slot e mod slots
   u32 dims;
+  u32 buffer;  // in the plan; what follows is as in the plan, for whoever reads the table back
+  u32 mode;
+  u32 stage;
+  u32 op;
+  i32 partition;
+  i32 slice;
   i64 extent[kMaxViewDims];
   i64 stride[kMaxViewDims];
 };
@@ -23,8 +35,10 @@ struct WaitRow {
   u64 signal;  // address, on this rank
   u32 total;
   u32 value;
-  u32 stage;  // 0 load, 1 epilogue, 2 store
-  u32 id;     // of the signal in the plan
+  u32 stage;   // 0 load, 1 epilogue, 2 store
+  u32 system;  // whether anybody raises it at system scope
+  u32 id;      // of the signal in the plan
+  u32 unused;
 };
 
 struct NotifyRow {
@@ -33,7 +47,9 @@ struct NotifyRow {
   u32 amount;
   u32 kind;
   u32 system;  // scope: 1 system, 0 device
+  u32 after;   // 0 stores, 1 bulk stores
   u32 id;
+  u32 unused;
 };
 
 // What a body is told besides its views; fields as in the plan.
@@ -47,7 +63,7 @@ struct BodyRow {
   i32 dim;
   i32 from;
   i32 to;
-  u32 unused;
+  u32 kind;
 };
 
 struct TaskRow {
@@ -62,37 +78,38 @@ struct TaskRow {
   u32 notifies;
   u32 first_notify;
   u32 after_previous;
-  u32 unused;
+  i32 joint;
 };
 
 struct LaneRow {
+  u64 place;  // PlaceRow
   u32 lane;   // in the plan
   u32 first;  // task row
   u32 tasks;
   u32 unused;
 };
 
-// What has gone wrong first, written once by whoever wins `claimed`.
+// What has gone wrong first, written once by whoever wins `claimed`. In host memory, which the host reads when it likes.
 struct Failure {
-  enum : u32 { none, late, index, negative_split, too_many_rows };
+  enum : u32 { none, late, transfer, index, negative_split, too_many_rows };
   u32 claimed;
-  u32 kind;  // written last
-  u32 task;
-  u32 signal;    // late
-  u32 wanted;    // late: relative to the run
-  u32 seen;      // late
-  u32 member;    // splits: of whom, and
+  u32 kind;      // written last
+  u32 task;      // in the plan
+  u32 signal;    // late: which, what was wanted and seen, relative to the run
+  u32 wanted;
+  u32 seen;
+  u32 member;    // splits: of whom
   u32 receives;  // too_many_rows: 1 receives, 0 sends
   i64 value;     // index: the index; splits: the rows
   i64 bound;     // too_many_rows: what there is room for
 };
 
-// In host memory that the device sees.
+// What host and device tell each other while a kernel runs. In device memory: it is looked at all the time.
 struct Control {
-  u32 abort;  // set by whoever gives up, host or device; never reset while a kernel runs
+  u32 abort;         // set by whoever gives up; never reset
   u32 unused;
-  u64 patience_ns;  // how long a wait may last
-  Failure failure;
+  u64 patience_ns;   // how long a wait may last
+  u64 delay_ns;      // for tests: each task begins up to so much later, at random
 };
 
 // One event of a trace, in ns of the device's clock.
@@ -100,6 +117,14 @@ struct EventRow {
   u64 wait_begin;
   u64 begin;
   u64 end;
+};
+
+// Between a stream and the block that serves it: both words are 0 between runs.
+struct StreamGate {
+  u32 open;   // set to 1 by the block when the task's waits are over; the stream waits for that and sets it back
+  u32 unused;
+  u32 done;  // set to 1 by the stream when the task is done; the block waits for that and sets it back
+  u32 also_unused;
 };
 
 // Where a lane is, for whoever wonders why a signal does not come: see PlanLayout.
@@ -124,11 +149,15 @@ struct Launch {
   u64 waits;      // WaitRow
   u64 notifies;   // NotifyRow
   u64 bodies;     // BodyRow
-  u64 places;     // PlaceRow, by block
-  u64 runs_begun; // u32, which peers may read
-  u64 progress;   // Progress
-  u64 control;    // Control
-  u64 events;     // EventRow by task row, or 0
+  u64 runs_begun;    // u32, which peers may read
+  u64 progress;      // Progress
+  u64 control;       // Control
+  u64 failure;       // Failure
+  u64 events;        // EventRow by task row, or 0
+  u64 stream_lanes;  // LaneRow: lanes of engines that are streams, served by a block each
+  u64 gates;         // StreamGate by task row
+  u32 stream_lane_count;
+  u32 unused;
 };
 
 }  // namespace tileway

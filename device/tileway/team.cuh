@@ -9,10 +9,6 @@
 
 namespace tileway {
 
-inline constexpr u32 kServiceThreads = 128;
-inline constexpr u32 kWorkers = 256;
-inline constexpr u32 kBlockThreads = kServiceThreads + kWorkers;
-
 // This thread's number among the workers.
 __device__ inline u32 worker() { return threadIdx.x - kServiceThreads; }
 // All workers: what one stored in shared or global memory before, the others see after.
@@ -41,7 +37,9 @@ struct Arguments {
   u32 read_count;
   u32 write_count;
   u8* shared;  // the workers' shared memory, 1024-byte aligned; its size is what the variant asked for
+  u32 task;    // in the plan
   Failure* failure;
+  u32* abort;
 };
 
 template <typename T>
@@ -56,19 +54,25 @@ __device__ inline i64 volume(const View& view) {
 // The extent of a row: that of the last dimension, 1 for a scalar.
 __device__ inline i64 row_length(const View& view) { return view.dims == 0 ? 1 : view.extent[view.dims - 1]; }
 
-// Records what went wrong, unless something did before.
-__device__ inline void report(Failure* failure, const Failure& what) {
-  if (atomicCAS_system(&failure->claimed, 0u, 1u) != 0) return;
-  failure->task = what.task;
-  failure->signal = what.signal;
-  failure->wanted = what.wanted;
-  failure->seen = what.seen;
-  failure->member = what.member;
-  failure->receives = what.receives;
-  failure->value = what.value;
-  failure->bound = what.bound;
-  __threadfence_system();
-  *reinterpret_cast<volatile u32*>(&failure->kind) = what.kind;
+// Records what went wrong, unless something did before, and gives up for the rank.
+__device__ inline void report(Failure* failure, u32* abort, const Failure& what) {
+  if (atomicCAS_system(&failure->claimed, 0u, 1u) == 0) {
+    failure->task = what.task;
+    failure->signal = what.signal;
+    failure->wanted = what.wanted;
+    failure->seen = what.seen;
+    failure->member = what.member;
+    failure->receives = what.receives;
+    failure->value = what.value;
+    failure->bound = what.bound;
+    __threadfence_system();
+    *reinterpret_cast<volatile u32*>(&failure->kind) = what.kind;
+  }
+  *reinterpret_cast<volatile u32*>(abort) = 1;
+}
+__device__ inline void report(const Arguments& arguments, Failure what) {
+  what.task = arguments.task;
+  report(arguments.failure, arguments.abort, what);
 }
 
 }  // namespace tileway

@@ -43,6 +43,8 @@ inline constexpr bool same_type<A, A> = true;
 template <typename T>
 inline constexpr bool is_integer = same_type<T, i32> || same_type<T, i64>;
 
+__device__ inline float infinity() { return __uint_as_float(0x7f800000u); }
+
 template <typename T>
 __device__ inline Wide<T> widen(T value) {
   return value;

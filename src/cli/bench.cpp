@@ -93,7 +93,7 @@ bool equal(const Bindings& expected, const Bindings& got) {
 
 // Errors are taken on normal inputs, exactness on integers; both after the outputs were overwritten by other inputs'
 // results.
-void check(Group& group, HostExecutor& executor, const Program& program, std::uint64_t seed, Row& row) {
+void check(Group& group, Executor& executor, const Program& program, std::uint64_t seed, Row& row) {
   for (const Fill fill : {Fill::integers, Fill::normal}) {
     Bindings inputs = random_inputs(program, seed + static_cast<std::uint64_t>(fill), fill);
     set_inputs(executor, inputs, group.rank());
@@ -110,14 +110,15 @@ void check(Group& group, HostExecutor& executor, const Program& program, std::ui
   }
 }
 
-Measured measure(Group& group, const Options& options, const Program& program) {
+Measured measure(Group& group, const Options& options, const Program& program, const Place& place) {
   Measured measured;
   measured.link_gb_s = measure_link(group);
   for (const std::string& name : schedule_names(options.schedule.empty() ? "all" : options.schedule)) {
     const ProvenPlan proven =
-        ProvenPlan::prove(lower(program, Schedule::named(program, name), make_topology(options, program.world())).plan);
+        ProvenPlan::prove(lower(program, Schedule::named(program, name), make_topology(options, program.world(), place)).plan);
     const Plan& plan = proven.plan();
-    HostExecutor executor(group, proven, {.link_gb_s = options.link_gb_s, .trace = true});
+    const std::unique_ptr<Executor> owner = make_executor(place, group, proven, options, true);
+    Executor& executor = *owner;
     set_inputs(executor, random_inputs(program, options.seed, Fill::normal), group.rank());
     Row row{name, "schedule", {}, 0, false};
     Row compute{"compute", "compute", {}, 0, true};
@@ -145,13 +146,13 @@ Measured measure(Group& group, const Options& options, const Program& program) {
   return measured;
 }
 
-Json to_json(const Measured& measured, const Program& program, const Options& options,
+Json to_json(const Measured& measured, const Program& program, const Options& options, const Place& place,
              const std::vector<std::int64_t>& size) {
   Json result{{"op", program.name()},
               {"size", size},
               {"dtype", options.dtype},
               {"ranks", program.world()},
-              {"executor", "host"}};
+              {"executor", place.name()}};
   result["bound_us"] = measured.bound_us;
   for (const Row& row : measured.rows) {
     result["rows"].push_back({{"name", row.name},
@@ -165,9 +166,10 @@ Json to_json(const Measured& measured, const Program& program, const Options& op
   return result;
 }
 
-void print(const Measured& measured, const Program& program, const Options& options, const std::string& size) {
-  fmt::print("{} {} {} on {} ranks, host; bound {:.1f} us (link {:.2f} GB/s)\n", program.name(), size, options.dtype,
-             program.world(), measured.bound_us, measured.link_gb_s);
+void print(const Measured& measured, const Program& program, const Options& options, const Place& place,
+           const std::string& size) {
+  fmt::print("{} {} {} on {} ranks, {}; bound {:.1f} us (link {:.2f} GB/s)\n", program.name(), size, options.dtype,
+             program.world(), place.name(), measured.bound_us, measured.link_gb_s);
   fmt::print("  {:<12} {:>12} {:>12} {:>12} {:>9} {:>11}  {}\n", "", "median us", "p10", "p90", "x bound", "max error",
              "exact");
   for (const Row& row : measured.rows) {
@@ -179,23 +181,23 @@ void print(const Measured& measured, const Program& program, const Options& opti
 }
 
 int bench(const Options& options) {
-  require_executor(options.executor);
   Json report{{"version", TILEWAY_VERSION}, {"machine", machine_json()}, {"results", Json::array()}};
   std::vector<std::string> sizes = options.sizes;
   if (sizes.empty()) sizes.emplace_back();
   const Program first = make_program(options, parse_size(sizes[0]));
   const bool terminal = isatty(STDERR_FILENO) != 0;
-  return on_ranks(first.world(), [&](Group& group) {
+  const Place place = choose_place(options.executor, first.world());
+  return on_ranks(place, first.world(), [&](Group& group) {
     int status = kDone;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       if (terminal && group.rank() == 0) fmt::print(stderr, "\r[{}/{}] {} ", i + 1, sizes.size(), sizes[i]);
       const Program program = make_program(options, parse_size(sizes[i]));
-      const Measured measured = measure(group, options, program);
+      const Measured measured = measure(group, options, program, place);
       if (group.rank() != 0) continue;
       if (terminal) fmt::print(stderr, "\r{:40}\r", "");
-      print(measured, program, options, sizes[i].empty() ? "default size" : sizes[i]);
+      print(measured, program, options, place, sizes[i].empty() ? "default size" : sizes[i]);
       report["machine"]["link_gb_s"] = measured.link_gb_s;
-      report["results"].push_back(to_json(measured, program, options, parse_size(sizes[i])));
+      report["results"].push_back(to_json(measured, program, options, place, parse_size(sizes[i])));
       for (const Row& row : measured.rows) status = std::max(status, row.right ? kDone : kNo);
     }
     if (group.rank() == 0 && !options.json.empty()) write_file(options.json, report.dump(1) + "\n");

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 
+#include "runtime/cuda/driver.hpp"
 #include "tileway/error.hpp"
 #include "tileway/ops.hpp"
 
@@ -28,11 +30,24 @@ void add_common(CLI::App& command, Options& options) {
       ->capture_default_str();
 }
 
-void require_executor(const std::string& name) {
-  TW_REQUIRE(name == "auto" || name == "host" || name == "cuda", ErrorKind::invalid, .where = "--executor",
-             .what = "unknown name", .expected = "auto, host or cuda", .got = name);
-  TW_REQUIRE(name != "cuda", ErrorKind::invalid, .where = "--executor", .what = "this build has no cuda executor",
-             .expected = "auto or host");
+Place choose_place(const std::string& executor, int ranks) {
+  TW_REQUIRE(executor == "auto" || executor == "host" || executor == "cuda", ErrorKind::invalid, .where = "--executor",
+             .what = "unknown name", .expected = "auto, host or cuda", .got = executor);
+  if (executor == "host") return {};
+  const cuda::Fleet fleet = cuda::fleet();
+  if (executor == "auto" && fleet.gpus < ranks) return {};
+  TW_REQUIRE(fleet.gpus > 0, ErrorKind::invalid, .where = "--executor", .what = "there is no GPU here",
+             .expected = "auto or host", .got = executor, .hint = "`tileway doctor` says what is missing");
+  return {true, fleet.gpus, fleet.multiprocessors};
+}
+
+std::unique_ptr<Executor> make_executor(const Place& place, Group& group, const ProvenPlan& plan,
+                                        const Options& options, bool trace) {
+  if (!place.cuda)
+    return std::make_unique<HostExecutor>(
+        group, plan, HostExecutor::Options{.link_gb_s = options.link_gb_s, .trace = trace});
+  TW_REQUIRE(options.link_gb_s == 0, ErrorKind::invalid, .where = "--link", .what = "only the host's link can be slowed");
+  return std::make_unique<CudaExecutor>(group, plan, CudaExecutor::Options{.trace = trace});
 }
 
 std::vector<std::int64_t> parse_size(const std::string& text) {
@@ -72,8 +87,15 @@ std::vector<std::string> schedule_names(const std::string& text) {
   return {text};
 }
 
-Topology make_topology(const Options& options, int ranks) {
-  if (options.topology.empty()) return Topology::host(ranks);
+Topology make_topology(const Options& options, int ranks, const Place& place) {
+  if (options.topology.empty()) {
+    if (!place.cuda) return Topology::host(ranks);
+    Topology topology = Topology::gpus(ranks);
+    const int sharing = (ranks + place.gpus - 1) / place.gpus;
+    topology.lanes = std::max(1, place.multiprocessors / sharing);
+    if (sharing > 1) topology.copy = 0;  // there is no link to copy over
+    return topology;
+  }
   const bool file = options.topology.find('=') == std::string::npos;
   std::string text = file ? read_file(options.topology) : options.topology;
   while (!text.empty() && text.back() == '\n') text.pop_back();
@@ -103,7 +125,7 @@ std::vector<Plan> make_plans(const Options& options) {
   return plans;
 }
 
-int on_ranks(int ranks, const std::function<int(Group&)>& body) {
+int on_ranks(const Place& place, int ranks, const std::function<int(Group&)>& body) {
   if (Group::launched_ranks() > 0) {
     Group group = Group::from_environment();
     TW_REQUIRE(group.size() == ranks, ErrorKind::invalid, .where = "--ranks",
@@ -115,6 +137,14 @@ int on_ranks(int ranks, const std::function<int(Group&)>& body) {
       group.announce_failure(error);
       throw;
     }
+  }
+  if (place.cuda && ranks > place.gpus) {
+    int answer = kDone;
+    Group::threads(ranks, [&](Group& group) {
+      const int status = body(group);
+      if (group.rank() == 0) answer = status;
+    });
+    return answer;
   }
   // Rank 0's answer comes back in memory that both processes see.
   void* page = mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -130,13 +160,13 @@ int on_ranks(int ranks, const std::function<int(Group&)>& body) {
   return status;
 }
 
-void set_inputs(HostExecutor& executor, const Bindings& inputs, int rank) {
+void set_inputs(Executor& executor, const Bindings& inputs, int rank) {
   for (const auto& [name, parts] : inputs) {
     if (executor.holds(name)) executor.set_input(name, parts[rank]);
   }
 }
 
-Bindings collect_outputs(Group& group, HostExecutor& executor, const Program& program) {
+Bindings collect_outputs(Group& group, Executor& executor, const Program& program) {
   Bindings outputs;
   for (const Program::Output& output : program.outputs()) {
     const TensorType& type = program.ops()[output.op].type;

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,18 @@ struct Options {
 // Adds OP and the options that every command on an operator takes.
 void add_common(CLI::App& command, Options& options);
 
-// Throws Error (invalid) for an executor that is unknown or cannot run here.
-void require_executor(const std::string& name);
+// Where ranks run: on CPUs, or on so many GPUs.
+struct Place {
+  bool cuda = false;
+  int gpus = 0;
+  int multiprocessors = 0;  // of each
+  const char* name() const { return cuda ? "cuda" : "host"; }
+};
+// As --executor says; auto is cuda where there is a GPU for each rank. Throws Error (invalid) for a name that is
+// unknown or an executor that cannot run here.
+Place choose_place(const std::string& executor, int ranks);
+std::unique_ptr<Executor> make_executor(const Place& place, Group& group, const ProvenPlan& plan,
+                                        const Options& options, bool trace);
 // "513x1025x1023"; throws Error (invalid).
 std::vector<std::int64_t> parse_size(const std::string& text);
 // The operator or file with this size; ranks as asked.
@@ -48,21 +59,21 @@ Program make_program(const Options& options, const std::vector<std::int64_t>& si
 Program make_program(const Options& options);
 // The schedules that --schedule names: one, or both for "all".
 std::vector<std::string> schedule_names(const std::string& text);
-// The topology for a run on this machine, or as --topology says. Its ranks must be the program's.
-Topology make_topology(const Options& options, int ranks);
+// The topology for a run here, or as --topology says. Its ranks must be the program's.
+Topology make_topology(const Options& options, int ranks, const Place& place = {});
 
 // The plans of the schedules that --schedule names (overlapped by default), or the one in a plan file.
 std::vector<Plan> make_plans(const Options& options);
 // What was proven, in two lines.
 std::string proof_text(const Proof& proof);
 
-// Runs `body` on every rank: those of a launcher if one has started this process, else `ranks` processes started here.
-// Returns what rank 0's body returned (under a launcher: this rank's).
-int on_ranks(int ranks, const std::function<int(Group&)>& body);
+// Runs `body` on every rank: those of a launcher if one has started this process, else `ranks` processes started here;
+// threads of this one where ranks share a GPU. Returns what rank 0's body returned (under a launcher: this rank's).
+int on_ranks(const Place& place, int ranks, const std::function<int(Group&)>& body);
 
 // Sets inputs, and collects what all ranks hold of every output.
-void set_inputs(HostExecutor& executor, const Bindings& inputs, int rank);
-Bindings collect_outputs(Group& group, HostExecutor& executor, const Program& program);
+void set_inputs(Executor& executor, const Bindings& inputs, int rank);
+Bindings collect_outputs(Group& group, Executor& executor, const Program& program);
 
 // Writes a file; throws Error (invalid) naming it when that fails.
 void write_file(const std::string& path, const std::string& text);

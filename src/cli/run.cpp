@@ -9,16 +9,17 @@ namespace tileway::cli {
 namespace {
 
 int run(const Options& options) {
-  require_executor(options.executor);
   TW_REQUIRE(options.sizes.size() <= 1, ErrorKind::invalid, .where = "--size", .what = "run takes one size");
   const Program program = make_program(options);
+  const Place place = choose_place(options.executor, program.world());
   const std::string name = options.schedule.empty() ? "overlapped" : options.schedule;
   int status = kDone;
   for (const std::string& schedule : schedule_names(name)) {
     const ProvenPlan plan = ProvenPlan::prove(
-        lower(program, Schedule::named(program, schedule), make_topology(options, program.world())).plan);
-    status = std::max(status, on_ranks(program.world(), [&](Group& group) {
-                        HostExecutor executor(group, plan, {.link_gb_s = options.link_gb_s});
+        lower(program, Schedule::named(program, schedule), make_topology(options, program.world(), place)).plan);
+    status = std::max(status, on_ranks(place, program.world(), [&](Group& group) {
+                        const std::unique_ptr<Executor> owner = make_executor(place, group, plan, options, false);
+                        Executor& executor = *owner;
                         Bindings inputs = random_inputs(program, options.seed, Fill::normal);
                         set_inputs(executor, inputs, group.rank());
                         for (int i = 0; i < options.repeat; ++i) executor.run();
@@ -29,9 +30,9 @@ int run(const Options& options) {
                         const Accuracy accuracy = measure_accuracy(program, inputs, outputs);
                         const bool fine = accuracy.error <= accuracy.allowed;
                         fmt::print(
-                            "{} {} on {} ranks, {} run{}: error {:.3g} against fp64, allowed {:.3g} (the same dtype's "
+                            "{} {} on {} ranks ({}), {} run{}: error {:.3g} against fp64, allowed {:.3g} (the same dtype's "
                             "own is {:.3g}): {}\n",
-                            program.name(), schedule, program.world(), options.repeat, options.repeat == 1 ? "" : "s",
+                            program.name(), schedule, program.world(), place.name(), options.repeat, options.repeat == 1 ? "" : "s",
                             accuracy.error, accuracy.allowed, accuracy.reference, fine ? "right" : "WRONG");
                         return fine ? kDone : kNo;
                       }));

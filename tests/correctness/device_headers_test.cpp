@@ -19,7 +19,7 @@ constexpr const char* kKernel = R"(
 #include "tileway/copy.cuh"
 extern "C" __global__ void hand_over(void* peer, const void* from, tileway::u64 bytes, tileway::SystemSignal* signal,
                                      const tileway::SystemSignal* mine, tileway::u32 target, tileway::u64 deadline_ns,
-                                     const tileway::Abort* abort, int* answer) {
+                                     const tileway::u32* abort, int* answer) {
   tileway::put_signal_by_block(peer, from, bytes, signal, 1);
   if (threadIdx.x == 0) *answer = static_cast<int>(tileway::wait(mine, target, deadline_ns, abort));
 }

@@ -32,7 +32,7 @@ extern "C" __global__ void count_wrong(const unsigned char* from, u64 bytes, u32
     if (from[i] != static_cast<unsigned char>((i * 2654435761u + seed) >> 13)) atomicAdd(wrong, 1ull);
 }
 extern "C" __global__ void hand_over(void* peer, const void* from, u64 bytes, SystemSignal* theirs,
-                                     const SystemSignal* mine, u32 target, u64 patience_ns, const Abort* abort,
+                                     const SystemSignal* mine, u32 target, u64 patience_ns, const u32* abort,
                                      int* answer) {
   if (bytes > 0) put_signal_by_block(peer, from, bytes, theirs, 1);
   if (threadIdx.x == 0) *answer = static_cast<int>(wait(mine, target, now_ns() + patience_ns, abort));

@@ -9,14 +9,15 @@
 namespace tileway::testing {
 
 Outcome run_threads(const Program& program, const Plan& plan, const std::vector<Bindings>& inputs,
-                    HostExecutor::Options options) {
+                    const MakeExecutor& make) {
   Outcome outcome;
   outcome.inputs = inputs.back();
   outcome.traces.resize(program.world());
   for (const auto& output : program.outputs()) outcome.outputs[output.name].resize(program.world());
   const ProvenPlan proven = ProvenPlan::prove(plan);
   Group::threads(program.world(), [&](Group& group) {
-    HostExecutor executor(group, proven, options);
+    const std::unique_ptr<Executor> owner = make(group, proven);
+    Executor& executor = *owner;
     const int rank = group.rank();
     for (const Bindings& set : inputs) {
       for (const auto& [name, parts] : set) {
@@ -35,6 +36,13 @@ Outcome run_threads(const Program& program, const Plan& plan, const std::vector<
   return outcome;
 }
 
+Outcome run_threads(const Program& program, const Plan& plan, const std::vector<Bindings>& inputs,
+                    HostExecutor::Options options) {
+  return run_threads(program, plan, inputs, [&](Group& group, const ProvenPlan& proven) {
+    return std::make_unique<HostExecutor>(group, proven, options);
+  });
+}
+
 void expect_same(const Bindings& expected, const Bindings& got, const std::string& context) {
   for (const auto& [name, parts] : expected) {
     ASSERT_TRUE(got.contains(name)) << context;
@@ -49,9 +57,15 @@ void expect_same(const Bindings& expected, const Bindings& got, const std::strin
 }
 
 void expect_exact(const Program& program, const Schedule& schedule, const Topology& topology, std::uint64_t seed) {
+  expect_exact(program, schedule, topology, seed,
+               [](Group& group, const ProvenPlan& plan) { return std::make_unique<HostExecutor>(group, plan); });
+}
+
+void expect_exact(const Program& program, const Schedule& schedule, const Topology& topology, std::uint64_t seed,
+                  const MakeExecutor& make) {
   Bindings inputs = random_inputs(program, seed, Fill::integers);
   const Plan plan = lower(program, schedule, topology).plan;
-  const Outcome outcome = run_threads(program, plan, {random_inputs(program, seed + 1000, Fill::integers), inputs});
+  const Outcome outcome = run_threads(program, plan, {random_inputs(program, seed + 1000, Fill::integers), inputs}, make);
   const std::string context =
       fmt::format("{} {} seed {} {}", program.name(), schedule.name(), seed, topology.to_text());
   const Bindings expected = interpret(program, inputs);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,9 @@ struct Outcome {
   Bindings inputs;
   std::vector<std::vector<TraceEvent>> traces;  // by rank, of the last run
 };
+using MakeExecutor = std::function<std::unique_ptr<Executor>(Group&, const ProvenPlan&)>;
+Outcome run_threads(const Program& program, const Plan& plan, const std::vector<Bindings>& inputs,
+                    const MakeExecutor& make);
 Outcome run_threads(const Program& program, const Plan& plan, const std::vector<Bindings>& inputs,
                     HostExecutor::Options options = {});
 
@@ -30,6 +35,8 @@ void expect_same(const Bindings& expected, const Bindings& got, const std::strin
 // Runs `schedule` of the program on integers, after a run on other integers whose results would show if they were left,
 // and expects the interpreter's values.
 void expect_exact(const Program& program, const Schedule& schedule, const Topology& topology, std::uint64_t seed);
+void expect_exact(const Program& program, const Schedule& schedule, const Topology& topology, std::uint64_t seed,
+                  const MakeExecutor& make);
 
 // A topology with few lanes, whatever the machine.
 Topology small_topology(int ranks, int lanes = 2, int copy = 1);

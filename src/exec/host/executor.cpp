@@ -11,8 +11,8 @@
 #include <mutex>
 #include <thread>
 
-#include "exec/host/agreement.hpp"
-#include "exec/host/board.hpp"
+#include "exec/agreement.hpp"
+#include "exec/board.hpp"
 #include "exec/host/kernels/kernels.hpp"
 #include "plan/check.hpp"
 #include "plan/layout.hpp"
@@ -51,14 +51,14 @@ struct Prepared {
 
 class HostExecutor::State {
  public:
-  State(Group group, ProvenPlan plan, Options options)
+  State(Group group, std::shared_ptr<const ProvenPlan> plan, Options options)
       : group_(std::move(group)),
         proven_(std::move(plan)),
-        plan_(proven_.plan()),
+        plan_(proven_->plan()),
         options_(options),
         layout_(plan_),
         symmetric_(prepare_memory()),
-        board_(plan_, layout_, symmetric_),
+        board_(plan_, layout_, parts_of(symmetric_)),
         private_(layout_.private_bytes[group_.rank()] + PlanLayout::kAlignment) {
     fill_constants();
     for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
@@ -78,22 +78,6 @@ class HostExecutor::State {
 
   ~State() { stop(); }
 
-  BufferId binding(const std::string& name) const {
-    for (const auto* bindings : {&plan_.inputs, &plan_.outputs}) {
-      for (const Plan::Binding& binding : *bindings) {
-        if (binding.name == name && binding.rank == group_.rank()) return binding.buffer;
-      }
-    }
-    return -1;
-  }
-
-  BufferId require_binding(const std::string& name) const {
-    const BufferId id = binding(name);
-    TW_REQUIRE(id >= 0, ErrorKind::invalid, .where = plan_.name,
-               .what = fmt::format("rank {} holds no input or output '{}'", group_.rank(), name));
-    return id;
-  }
-
   // Of the buffer's slot in run `epoch`.
   std::byte* address(BufferId id, std::uint32_t epoch = 0) const {
     const Buffer& buffer = plan_.buffers[id];
@@ -109,16 +93,22 @@ class HostExecutor::State {
   std::uint32_t runs_started() const { return runs_started_; }
 
   Group group_;
-  ProvenPlan proven_;
+  std::shared_ptr<const ProvenPlan> proven_;
   const Plan& plan_;
   Options options_;
   PlanLayout layout_;
   SymmetricMemory symmetric_;
-  host::Board board_;
+  Board board_;
   mutable std::vector<std::byte> private_;
   std::vector<TraceEvent> trace_;
 
  private:
+  std::vector<std::byte*> parts_of(const SymmetricMemory& memory) const {
+    std::vector<std::byte*> parts;
+    for (int rank = 0; rank < group_.size(); ++rank) parts.push_back(memory.on(rank).data());
+    return parts;
+  }
+
   SymmetricMemory prepare_memory() {
     for (std::size_t t = 0; t < plan_.tasks.size(); ++t) {
       const Task& task = plan_.tasks[t];
@@ -132,7 +122,7 @@ class HostExecutor::State {
       TW_REQUIRE(buffer.shared.empty(), ErrorKind::invalid, .where = plan_.name,
                  .what = "the host does not share memory between plans", .got = "buffer '" + buffer.name + "'");
     }
-    agree(group_, proven_);
+    agree(group_, *proven_);
     return group_.allocate(layout_.symmetric_bytes);
   }
 
@@ -193,7 +183,7 @@ class HostExecutor::State {
   void stop();
 
   std::vector<std::vector<Prepared>> lanes_;
-  std::vector<host::LanePlace*> places_;         // by lane
+  std::vector<LanePlace*> places_;         // by lane
   std::vector<std::vector<TraceEvent>> events_;  // by lane
   std::vector<std::thread> threads_;
   std::mutex mutex_;
@@ -244,7 +234,7 @@ void HostExecutor::State::wait_for(const Prepared& task, const Prepared::WaitFor
   // Relative to the run: every run before this one has added `total`. Wraps around; see signal.hpp.
   const std::uint32_t target = (runs_started_ - 1) * wait.total + wait.value;
   if (reached(*wait.signal, target)) return;
-  host::LanePlace& place = board_.lane(plan_.tasks[task.id].lane);
+  LanePlace& place = board_.lane(plan_.tasks[task.id].lane);
   place.signal = wait.id;
   const auto check = [&] {
     if (failed_) throw Error(ErrorKind::lost, {.where = plan_.name, .what = "another lane of this rank has failed"});
@@ -264,7 +254,7 @@ void HostExecutor::State::wait_for(const Prepared& task, const Prepared::WaitFor
 }
 
 void HostExecutor::State::run_lane(std::size_t lane) {
-  host::LanePlace& place = *places_[lane];
+  LanePlace& place = *places_[lane];
   std::uint32_t index = 0;
   for (Prepared& task : lanes_[lane]) {
     const std::int64_t reached_at = now_ns();
@@ -311,35 +301,22 @@ void HostExecutor::State::run() {
 }
 
 HostExecutor::HostExecutor(Group& group, ProvenPlan plan, Options options)
-    : state_(std::make_unique<State>(group, std::move(plan), options)) {}
+    : Executor(group.rank(), std::move(plan)), state_(std::make_unique<State>(group, proven(), options)) {}
 HostExecutor::HostExecutor(HostExecutor&&) noexcept = default;
 HostExecutor& HostExecutor::operator=(HostExecutor&&) noexcept = default;
 HostExecutor::~HostExecutor() = default;
 
-void HostExecutor::set_input(const std::string& name, const Array& part) {
-  const BufferId id = state_->require_binding(name);
-  const Buffer& buffer = state_->plan_.buffers[id];
-  const auto text = [](DType dtype, const Shape& shape) { return std::string(name_of(dtype)) + to_string(shape); };
-  TW_REQUIRE(part.dtype() == buffer.dtype && part.shape() == buffer.shape, ErrorKind::invalid,
-             .where = fmt::format("{}, input '{}' of rank {}", plan().name, name, state_->group_.rank()),
-             .what = "the array does not fit", .expected = text(buffer.dtype, buffer.shape),
-             .got = text(part.dtype(), part.shape()));
-  if (part.bytes() > 0) std::memcpy(state_->address(id, state_->runs_started()), part.data(), part.bytes());
+void HostExecutor::write(BufferId buffer, std::span<const std::byte> bytes) {
+  std::memcpy(state_->address(buffer, state_->runs_started()), bytes.data(), bytes.size());
 }
 
-Array HostExecutor::get(const std::string& name) const {
-  const BufferId id = state_->require_binding(name);
-  const Buffer& buffer = state_->plan_.buffers[id];
-  Array array(buffer.dtype, buffer.shape);
+void HostExecutor::read(BufferId buffer, std::span<std::byte> bytes) const {
   // What the last run left; before the first, what was set.
   const std::uint32_t runs = state_->runs_started();
-  if (array.bytes() > 0) std::memcpy(array.data(), state_->address(id, runs > 0 ? runs - 1 : 0), array.bytes());
-  return array;
+  std::memcpy(bytes.data(), state_->address(buffer, runs > 0 ? runs - 1 : 0), bytes.size());
 }
 
-bool HostExecutor::holds(const std::string& name) const { return state_->binding(name) >= 0; }
 void HostExecutor::run() { state_->run(); }
-const Plan& HostExecutor::plan() const { return state_->plan_; }
 const std::vector<TraceEvent>& HostExecutor::trace() const { return state_->trace_; }
 
 }  // namespace tileway

@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
+#include <optional>
 
 #include "base/env.hpp"
 #include "base/hash.hpp"
@@ -84,7 +87,7 @@ std::string log_of(const Nvrtc& compiler, Program program) {
   return log;
 }
 
-std::string compile_anew(const std::string& source, const std::string& name, const std::string& architecture) {
+Image compile_anew(const std::string& source, const std::string& name, const std::string& architecture) {
   const Nvrtc& compiler = nvrtc();
   std::vector<const char*> names;
   std::vector<const char*> texts;
@@ -97,9 +100,9 @@ std::string compile_anew(const std::string& source, const std::string& name, con
                                     texts.data(), names.data()) == 0,
              ErrorKind::system, .where = "NVRTC", .what = "no program could be made");
   const std::string target = "--gpu-architecture=" + architecture;
-  const std::array<const char*, 3> options{target.c_str(), "--std=c++17", "-default-device"};
+  const std::array<const char*, 4> options{target.c_str(), "--std=c++20", "-default-device", "--ptxas-options=-v"};
   const int result = compiler.CompileProgram(program, static_cast<int>(options.size()), options.data());
-  const std::string log = log_of(compiler, program);
+  std::string log = log_of(compiler, program);
   std::size_t bytes = 0;
   std::string cubin;
   if (result == 0 && compiler.GetCUBINSize(program, &bytes) == 0) {
@@ -109,28 +112,33 @@ std::string compile_anew(const std::string& source, const std::string& name, con
   compiler.DestroyProgram(&program);
   TW_REQUIRE(!cubin.empty(), ErrorKind::invalid, .where = fmt::format("kernel {} for {}", name, architecture),
              .what = "does not compile", .got = log.empty() ? compiler.GetErrorString(result) : log);
-  return cubin;
+  return {std::move(cubin), std::move(log)};
 }
 
-// Images in files: a line with the length and the hash of what follows.
-std::string header_of(const std::string& cubin) {
-  return fmt::format("tileway image {} {:016x}\n", cubin.size(), fnv1a(cubin));
+// Images in files: a line with the lengths and the hash of what follows, the code and the report.
+std::string header_of(const Image& image) {
+  return fmt::format("tileway image {} {} {:016x}\n", image.cubin.size(), image.report.size(),
+                     fnv1a(image.cubin + image.report));
 }
 
-std::string load_image(const fs::path& path) {
+std::optional<Image> load_image(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::string line;
-  if (!std::getline(file, line)) return "";
-  std::string cubin{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  return line + "\n" == header_of(cubin) ? cubin : "";
+  if (!std::getline(file, line)) return {};
+  const std::string rest{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::size_t length = 0;
+  if (std::sscanf(line.c_str(), "tileway image %zu", &length) != 1 || length > rest.size()) return {};
+  Image image{rest.substr(0, length), rest.substr(length), true};
+  if (line + "\n" != header_of(image)) return {};
+  return image;
 }
 
 // What cannot be kept is made again next time.
-void keep_image(const fs::path& path, const std::string& cubin) {
+void keep_image(const fs::path& path, const Image& image) {
   const fs::path draft = path.string() + fmt::format(".{}", getpid());
   {
     std::ofstream file(draft, std::ios::binary);
-    file << header_of(cubin) << cubin;
+    file << header_of(image) << image.cubin << image.report;
     if (!file.good()) return;
   }
   std::error_code ignored;
@@ -162,13 +170,16 @@ Image compile(std::string_view source, std::string_view name, std::string_view a
              .got = compiler_text(), .hint = "Install the CUDA toolkit, or pip install nvidia-cuda-nvrtc");
   std::string key = fmt::format("{} {} {}.{}\n{}", name, architecture, nvrtc().major, nvrtc().minor, source);
   for (const Header& header : device_headers()) key += header.text;
+  // Ranks that are threads of one process want the same image at the same time: one makes it.
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
   const fs::path directory = private_cache();
   const fs::path path = directory / fmt::format("{}-{}-{:016x}.cubin", name, architecture, fnv1a(key));
   if (!directory.empty()) {
-    if (std::string cubin = load_image(path); !cubin.empty()) return {std::move(cubin), true};
+    if (std::optional<Image> image = load_image(path)) return *std::move(image);
   }
-  Image image{compile_anew(std::string(source), std::string(name), std::string(architecture))};
-  if (!directory.empty()) keep_image(path, image.cubin);
+  Image image = compile_anew(std::string(source), std::string(name), std::string(architecture));
+  if (!directory.empty()) keep_image(path, image);
   return image;
 }
 

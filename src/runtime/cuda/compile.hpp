@@ -16,6 +16,7 @@ const std::vector<Header>& device_headers();
 
 struct Image {
   std::string cubin;
+  std::string report;  // the assembler's words: registers, spills, shared memory of each kernel
   bool from_cache = false;
 };
 

@@ -1,6 +1,12 @@
 #include "runtime/cuda/driver.hpp"
 
 #include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "runtime/cuda/library.hpp"
 #include "tileway/error.hpp"
@@ -45,6 +51,36 @@ struct Loaded {
     take(driver.ModuleUnload, "cuModuleUnload");
     take(driver.ModuleGetFunction, "cuModuleGetFunction");
     take(driver.LaunchKernel, "cuLaunchKernel");
+    take(driver.LaunchKernelEx, "cuLaunchKernelEx");
+    take(driver.FuncLoad, "cuFuncLoad");
+    take(driver.FuncSetAttribute, "cuFuncSetAttribute");
+    take(driver.OccupancyMaxActiveBlocksPerMultiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    take(driver.ModuleGetGlobal, "cuModuleGetGlobal_v2");
+    take(driver.StreamCreate, "cuStreamCreate");
+    take(driver.StreamDestroy, "cuStreamDestroy_v2");
+    take(driver.StreamQuery, "cuStreamQuery");
+    take(driver.StreamSynchronize, "cuStreamSynchronize");
+    take(driver.StreamWaitEvent, "cuStreamWaitEvent");
+    take(driver.StreamBatchMemOp, "cuStreamBatchMemOp_v2");
+    take(driver.StreamBeginCapture, "cuStreamBeginCapture_v2");
+    take(driver.StreamEndCapture, "cuStreamEndCapture");
+    take(driver.GraphInstantiate, "cuGraphInstantiateWithFlags");
+    take(driver.GraphLaunch, "cuGraphLaunch");
+    take(driver.GraphDestroy, "cuGraphDestroy");
+    take(driver.GraphExecDestroy, "cuGraphExecDestroy");
+    take(driver.EventCreate, "cuEventCreate");
+    take(driver.EventRecord, "cuEventRecord");
+    take(driver.EventSynchronize, "cuEventSynchronize");
+    take(driver.EventElapsedTime, "cuEventElapsedTime");
+    take(driver.EventDestroy, "cuEventDestroy_v2");
+    take(driver.MemAlloc, "cuMemAlloc_v2");
+    take(driver.MemFree, "cuMemFree_v2");
+    take(driver.MemHostAlloc, "cuMemHostAlloc");
+    take(driver.MemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2");
+    take(driver.MemFreeHost, "cuMemFreeHost");
+    take(driver.MemcpyAsync, "cuMemcpyAsync");
+    take(driver.Memcpy2DAsync, "cuMemcpy2DAsync_v2");
+    take(driver.MemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2");
     take(driver.MemGetAllocationGranularity, "cuMemGetAllocationGranularity");
     take(driver.MemCreate, "cuMemCreate");
     take(driver.MemRelease, "cuMemRelease");
@@ -135,6 +171,28 @@ std::vector<Gpu> gpus() {
     all.push_back(std::move(gpu));
   }
   return all;
+}
+
+Fleet fleet() {
+  int ends[2];
+  TW_REQUIRE(pipe(ends) == 0, ErrorKind::system, .where = "CUDA", .what = "no pipe", .got = std::strerror(errno));
+  const pid_t child = fork();
+  TW_REQUIRE(child >= 0, ErrorKind::system, .where = "CUDA", .what = "no process", .got = std::strerror(errno));
+  if (child == 0) {
+    Fleet found;
+    for (const Gpu& gpu : gpus()) {
+      found.multiprocessors =
+          found.gpus++ == 0 ? gpu.multiprocessors : std::min(found.multiprocessors, gpu.multiprocessors);
+    }
+    const bool told = ::write(ends[1], &found, sizeof(found)) == sizeof(found);
+    _exit(told ? 0 : 1);
+  }
+  close(ends[1]);
+  Fleet found;
+  if (::read(ends[0], &found, sizeof(found)) != sizeof(found)) found = {};
+  close(ends[0]);
+  waitpid(child, nullptr, 0);
+  return found;
 }
 
 }  // namespace tileway::cuda

@@ -8,14 +8,26 @@
 #include <string>
 #include <vector>
 
+// As the driver's own header names them.
+struct CUctx_st;
+struct CUmod_st;
+struct CUfunc_st;
+struct CUstream_st;
+struct CUevent_st;
+struct CUgraph_st;
+struct CUgraphExec_st;
+
 namespace tileway::cuda {
 
 using Result = int;
 using DeviceHandle = int;
-using Context = struct CUctx_st*;
-using Module = struct CUmod_st*;
-using Function = struct CUfunc_st*;
-using Stream = struct CUstream_st*;
+using Context = CUctx_st*;
+using Module = CUmod_st*;
+using Function = CUfunc_st*;
+using Stream = CUstream_st*;
+using Event = CUevent_st*;
+using Graph = CUgraph_st*;
+using GraphExecutable = CUgraphExec_st*;
 using Address = std::uint64_t;     // on a device, as this process sees it
 using Allocation = std::uint64_t;  // memory without an address
 using Uuid = std::array<unsigned char, 16>;
@@ -34,6 +46,48 @@ struct AccessRights {
   int location_type = 1;  // a device
   int location = 0;
   int flags = 3;  // read and write
+};
+
+// CUlaunchConfig, with its attributes.
+struct LaunchAttribute {
+  int id = 2;  // cooperative: all blocks are resident, or the launch is refused
+  int pad = 0;
+  int value = 1;
+  char rest[60] = {};
+};
+struct LaunchConfiguration {
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1;
+  unsigned block_x = 1, block_y = 1, block_z = 1;
+  unsigned shared_bytes = 0;
+  Stream stream = nullptr;
+  LaunchAttribute* attributes = nullptr;
+  unsigned attribute_count = 0;
+};
+// A copy of `height` rows of `width` bytes between places on devices: CUDA_MEMCPY2D.
+struct Copy2D {
+  std::size_t from_x = 0, from_y = 0;
+  int from_type = 2;  // device
+  const void* from_host = nullptr;
+  Address from = 0;
+  void* from_array = nullptr;
+  std::size_t from_pitch = 0;
+  std::size_t to_x = 0, to_y = 0;
+  int to_type = 2;
+  void* to_host = nullptr;
+  Address to = 0;
+  void* to_array = nullptr;
+  std::size_t to_pitch = 0;
+  std::size_t width = 0, height = 0;
+};
+// What a stream does with a word in memory: CUstreamBatchMemOpParams, of which only these two are used.
+struct StreamOperation {
+  enum : int { wait = 1, write = 2 };
+  int operation = write;
+  Address address = 0;
+  std::uint64_t value = 0;      // 32 bits of it
+  unsigned flags = 0;           // of a wait: 1 until equal
+  Address alias = 0;
+  std::uint64_t rest[1] = {};   // the union is six words
 };
 
 // The functions that are used, by their names without the prefix. All return a Result, 0 for success.
@@ -58,6 +112,37 @@ struct Driver {
   Result (*LaunchKernel)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                          unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream, void** arguments,
                          void** extra);
+  Result (*LaunchKernelEx)(const LaunchConfiguration* configuration, Function function, void** arguments, void** extra);
+  Result (*FuncLoad)(Function function);
+  Result (*FuncSetAttribute)(Function function, int attribute, int value);
+  Result (*OccupancyMaxActiveBlocksPerMultiprocessor)(int* blocks, Function function, int block_threads,
+                                                      std::size_t shared_bytes);
+  Result (*ModuleGetGlobal)(Address* address, std::size_t* bytes, Module module, const char* name);
+  Result (*StreamCreate)(Stream* stream, unsigned flags);
+  Result (*StreamDestroy)(Stream stream);
+  Result (*StreamQuery)(Stream stream);
+  Result (*StreamSynchronize)(Stream stream);
+  Result (*StreamWaitEvent)(Stream stream, Event event, unsigned flags);
+  Result (*StreamBatchMemOp)(Stream stream, unsigned count, StreamOperation* operations, unsigned flags);
+  Result (*StreamBeginCapture)(Stream stream, int mode);
+  Result (*StreamEndCapture)(Stream stream, Graph* graph);
+  Result (*GraphInstantiate)(GraphExecutable* executable, Graph graph, unsigned long long flags);
+  Result (*GraphLaunch)(GraphExecutable executable, Stream stream);
+  Result (*GraphDestroy)(Graph graph);
+  Result (*GraphExecDestroy)(GraphExecutable executable);
+  Result (*EventCreate)(Event* event, unsigned flags);
+  Result (*EventRecord)(Event event, Stream stream);
+  Result (*EventSynchronize)(Event event);
+  Result (*EventElapsedTime)(float* milliseconds, Event begin, Event end);
+  Result (*EventDestroy)(Event event);
+  Result (*MemAlloc)(Address* address, std::size_t bytes);
+  Result (*MemFree)(Address address);
+  Result (*MemHostAlloc)(void** memory, std::size_t bytes, unsigned flags);
+  Result (*MemHostGetDevicePointer)(Address* address, void* memory, unsigned flags);
+  Result (*MemFreeHost)(void* memory);
+  Result (*MemcpyAsync)(Address to, Address from, std::size_t bytes, Stream stream);
+  Result (*Memcpy2DAsync)(const Copy2D* copy, Stream stream);
+  Result (*MemcpyHtoDAsync)(Address to, const void* from, std::size_t bytes, Stream stream);
   Result (*MemGetAllocationGranularity)(std::size_t* bytes, const AllocationProperties* properties, int option);
   Result (*MemCreate)(Allocation* allocation, std::size_t bytes, const AllocationProperties* properties,
                       unsigned long long flags);
@@ -94,5 +179,12 @@ struct Gpu {
 };
 // Empty where driver() is null.
 std::vector<Gpu> gpus();
+
+// What GPUs there are, asked in a process of its own: one that has opened the driver cannot fork ranks that use it.
+struct Fleet {
+  int gpus = 0;
+  int multiprocessors = 0;  // of the GPU with fewest
+};
+Fleet fleet();
 
 }  // namespace tileway::cuda

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 
 #include "runtime/group.hpp"
@@ -25,12 +26,36 @@ const Driver& require_driver() {
 Device::Device(int ordinal) : ordinal_(ordinal) {
   const Driver& cuda = require_driver();
   check(cuda.DeviceGet(&handle_, ordinal), "finding the GPU");
-  Context context = nullptr;
-  check(cuda.DevicePrimaryCtxRetain(&context, handle_), "opening the GPU");
-  check(cuda.CtxSetCurrent(context), "using the GPU");
+  check(cuda.DevicePrimaryCtxRetain(&context_, handle_), "opening the GPU");
+  use();
 }
 
+void Device::use() const { check(driver()->CtxSetCurrent(context_), "using the GPU"); }
+
 Device::~Device() { driver()->DevicePrimaryCtxRelease(handle_); }
+
+DeviceMemory::DeviceMemory(std::size_t bytes) {
+  check(require_driver().MemAlloc(&address_, std::max<std::size_t>(bytes, 1)), "allocating on the GPU");
+}
+
+DeviceMemory::~DeviceMemory() {
+  if (address_ != 0) driver()->MemFree(address_);
+}
+
+PinnedMemory::PinnedMemory(std::size_t bytes) {
+  constexpr unsigned kPortable = 1;  // CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP
+  constexpr unsigned kMapped = 2;
+  check(require_driver().MemHostAlloc(&memory_, bytes, kPortable | kMapped), "allocating host memory");
+  std::memset(memory_, 0, bytes);
+}
+
+PinnedMemory::~PinnedMemory() { driver()->MemFreeHost(memory_); }
+
+Address PinnedMemory::address() const {
+  Address address = 0;
+  check(driver()->MemHostGetDevicePointer(&address, memory_, 0), "finding host memory on the GPU");
+  return address;
+}
 
 SymmetricMemory::SymmetricMemory(Group& group, const Device& device, std::size_t bytes) {
   const Driver& cuda = require_driver();

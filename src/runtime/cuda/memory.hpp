@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "runtime/cuda/driver.hpp"
@@ -18,10 +19,38 @@ class Device {
   Device& operator=(const Device&) = delete;
   ~Device();
   int ordinal() const { return ordinal_; }
+  // Makes it current on the calling thread.
+  void use() const;
 
  private:
   int ordinal_;
   DeviceHandle handle_ = 0;
+  Context context_ = nullptr;
+};
+
+// Memory on a device, or of the host where all devices see it: the owner frees it.
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(std::size_t bytes);
+  DeviceMemory(DeviceMemory&& other) noexcept : address_(std::exchange(other.address_, 0)) {}
+  DeviceMemory& operator=(DeviceMemory&&) = delete;
+  ~DeviceMemory();
+  Address address() const { return address_; }
+
+ private:
+  Address address_ = 0;
+};
+class PinnedMemory {
+ public:
+  explicit PinnedMemory(std::size_t bytes);  // zeroed
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  ~PinnedMemory();
+  void* data() const { return memory_; }
+  Address address() const;  // as devices see it
+
+ private:
+  void* memory_ = nullptr;
 };
 
 // Made and freed by all ranks of a group together. Memory is created by the driver's virtual memory management, its

@@ -2,15 +2,17 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "plan/layout.hpp"
-#include "tileway/group.hpp"
 #include "tileway/plan.hpp"
 
-namespace tileway::host {
+namespace tileway {
 
 // Where a lane is. Written by the lane alone and read by others only when they have waited too long, so the fields need
 // no order among each other: whoever looks, looks at a lane that stands still.
@@ -24,8 +26,9 @@ static_assert(sizeof(LanePlace) == PlanLayout::kPlaceBytes);
 
 class Board {
  public:
-  Board(const Plan& plan, const PlanLayout& layout, const SymmetricMemory& memory)
-      : plan_(plan), layout_(layout), memory_(memory) {}
+  // `memory`: by rank, where the rank's symmetric memory, or a copy of its beginning, lies.
+  Board(const Plan& plan, const PlanLayout& layout, std::vector<std::byte*> memory)
+      : plan_(plan), layout_(layout), memory_(std::move(memory)) {}
 
   LanePlace& lane(std::int32_t lane) const;
   // How many runs a rank has begun.
@@ -41,7 +44,7 @@ class Board {
 
   const Plan& plan_;
   const PlanLayout& layout_;
-  const SymmetricMemory& memory_;
+  std::vector<std::byte*> memory_;
 };
 
-}  // namespace tileway::host
+}  // namespace tileway

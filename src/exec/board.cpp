@@ -1,4 +1,4 @@
-#include "exec/host/board.hpp"
+#include "exec/board.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 #include "plan/check.hpp"
 
-namespace tileway::host {
+namespace tileway {
 namespace {
 
 // Runs are compared by signed difference, as counters are.
@@ -15,12 +15,11 @@ std::int32_t behind(std::uint32_t a, std::uint32_t b) { return static_cast<std::
 }  // namespace
 
 LanePlace& Board::lane(std::int32_t lane) const {
-  std::byte* base = memory_.on(plan_.lanes[lane].rank).data();
-  return *reinterpret_cast<LanePlace*>(base + layout_.place_offset[lane]);
+  return *reinterpret_cast<LanePlace*>(memory_[plan_.lanes[lane].rank] + layout_.place_offset[lane]);
 }
 
 std::atomic<std::uint32_t>& Board::runs_begun(int rank) const {
-  return *reinterpret_cast<std::atomic<std::uint32_t>*>(memory_.on(rank).data());
+  return *reinterpret_cast<std::atomic<std::uint32_t>*>(memory_[rank]);
 }
 
 bool Board::ended(TaskId id, std::uint32_t run) const {
@@ -63,4 +62,4 @@ std::string Board::root_of(SignalId signal, std::uint32_t run,
   return "by a circle of waits" + through;
 }
 
-}  // namespace tileway::host
+}  // namespace tileway

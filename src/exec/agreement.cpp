@@ -1,4 +1,4 @@
-#include "exec/host/agreement.hpp"
+#include "exec/agreement.hpp"
 
 #include <fmt/format.h>
 

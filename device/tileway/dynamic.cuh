@@ -1,0 +1,66 @@
+// all_to_all_v: rows whose number is read from a table of splits, entry (r, q) what member r sends to member q.
+#pragma once
+
+#include "tileway/move.cuh"
+
+namespace tileway {
+
+// Sums over the table, by every thread for itself: it is small. What is out of range is recorded, and -1 returned.
+template <typename Index>
+struct Splits {
+  const Arguments& arguments;
+  const View& view;
+
+  __device__ i64 members() const { return view.extent[0]; }
+  __device__ i64 at_pair(i64 from, i64 to) const { return *at<Index>(view, from * view.stride[0] + to); }
+
+  // Rows from `member` to the members before `end` (sends), or from those to it (receives).
+  __device__ i64 before(i64 member, i64 end, bool receives, i64 bound) const {
+    i64 rows = 0;
+    for (i64 other = 0; other < end; ++other) {
+      const i64 more = receives ? at_pair(other, member) : at_pair(member, other);
+      Failure what{};
+      what.member = static_cast<u32>(member);
+      what.receives = receives;
+      what.value = more < 0 ? more : rows + more;
+      what.bound = bound;
+      what.kind = more < 0 ? Failure::negative_split : more > bound - rows ? Failure::too_many_rows : Failure::none;
+      if (what.kind != Failure::none) {
+        report(arguments, what);
+        return -1;
+      }
+      rows += more;
+    }
+    return rows;
+  }
+};
+
+template <typename Bits, typename Index>
+__device__ inline void copy_rows(const Arguments& arguments) {
+  const Splits<Index> splits{arguments, arguments.reads[0]};
+  const View& source = arguments.reads[1];
+  const View& target = arguments.writes[0];
+  const i64 from = arguments.body.from;
+  const i64 to = arguments.body.to;
+  if (splits.before(from, splits.members(), false, source.extent[0]) < 0) return;  // all of them fit
+  if (splits.before(to, splits.members(), true, target.extent[0]) < 0) return;
+  View read = source;
+  View write = target;
+  read.data += splits.before(from, to, false, source.extent[0]) * source.stride[0] * sizeof(Bits);
+  write.data += splits.before(to, from, true, target.extent[0]) * target.stride[0] * sizeof(Bits);
+  read.extent[0] = write.extent[0] = splits.at_pair(from, to);
+  copy_view<Bits>(read, write);
+}
+
+template <typename Bits, typename Index>
+__device__ inline void zero_rows(const Arguments& arguments) {
+  const Splits<Index> splits{arguments, arguments.reads[0]};
+  View rest = arguments.writes[0];
+  const i64 used = splits.before(arguments.body.to, splits.members(), true, rest.extent[0]);
+  if (used < 0) return;
+  rest.data += used * rest.stride[0] * sizeof(Bits);
+  rest.extent[0] -= used;
+  for_each(volume(rest), [&](u32 flat) { *at<Bits>(rest, offset_at(rest, flat)) = 0; });
+}
+
+}  // namespace tileway

@@ -1,0 +1,207 @@
+// How a block follows its lane, and how a kernel is one rank's run of a plan.
+//
+// A block is a lane. Its workers take the tasks one after the other: all waits of the task, then its body, then its
+// notifications; that is stricter than a plan demands (docs/MEMORY_MODEL.md). Lanes of engines that are streams (copy
+// engine, collective library) can only wait for constants in local memory and cannot be called back, so a block each
+// lends them two of its service warps: one waits for a task's signals and opens the task's gate, the other waits until
+// the stream says that the task is done and raises the notifications. Thus whatever waits for a signal is resident and
+// has a deadline.
+//
+// Who waits in vain records it and gives up for the rank: from then on no body runs and no signal is raised, gates open
+// at once, and so the kernel and all streams of the run end.
+#pragma once
+
+#include "tileway/signal.cuh"
+#include "tileway/team.cuh"
+
+namespace tileway {
+
+struct Run {
+  const Launch& launch;
+  u32 epoch;
+
+  template <typename Row>
+  __device__ const Row* rows(u64 address) const {
+    return reinterpret_cast<const Row*>(address);
+  }
+  __device__ Control* control() const { return reinterpret_cast<Control*>(launch.control); }
+  __device__ Failure* failure() const { return reinterpret_cast<Failure*>(launch.failure); }
+  __device__ const TaskRow& task(const LaneRow& lane, u32 i) const {
+    return rows<TaskRow>(launch.tasks)[lane.first + i];
+  }
+};
+
+__device__ inline volatile PlaceRow* place_of(const LaneRow& lane) {
+  return reinterpret_cast<volatile PlaceRow*>(lane.place);
+}
+
+template <typename Signal>
+__device__ inline bool await_as(const Run& run, const LaneRow& lane, const TaskRow& task, const WaitRow& row) {
+  const auto* signal = reinterpret_cast<const Signal*>(row.signal);
+  const u32 begun = run.epoch * row.total;
+  if (reached(load(signal), begun + row.value)) return true;
+  place_of(lane)->signal = static_cast<i32>(row.id);
+  u32* abort = &run.control()->abort;
+  const Waited waited = wait(signal, begun + row.value, now_ns() + run.control()->patience_ns, abort);
+  if (waited == Waited::late) {
+    Failure what{};
+    what.kind = Failure::late;
+    what.task = task.task;
+    what.signal = row.id;
+    what.wanted = row.value;
+    what.seen = load(signal) - begun;
+    report(run.failure(), abort, what);
+  }
+  if (waited == Waited::done) place_of(lane)->signal = -1;
+  return waited == Waited::done;
+}
+
+// Waits for one signal of a task, at the scope at which it is raised. False once anybody has given up.
+__device__ inline bool await(const Run& run, const LaneRow& lane, const TaskRow& task, const WaitRow& row) {
+  return row.system != 0 ? await_as<SystemSignal>(run, lane, task, row) : await_as<DeviceSignal>(run, lane, task, row);
+}
+
+// Raises one signal of a task. Whatever the task stored is done: its threads have met since.
+__device__ inline void raise(const Run& run, const NotifyRow& row) {
+  if (row.kind == NotifyRow::set) {
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(row.signal), "r"(run.epoch + 1) : "memory");
+  } else if (row.system != 0) {
+    notify(reinterpret_cast<SystemSignal*>(row.signal), row.amount);
+  } else {
+    notify(reinterpret_cast<DeviceSignal*>(row.signal), row.amount);
+  }
+}
+
+// For tests: a moment between 0 and Control::delay_ns, other for each task, block and run.
+__device__ inline void dawdle(const Run& run, u32 task) {
+  const u64 most = run.control()->delay_ns;
+  if (most == 0) return;
+  u32 hash = (run.epoch * 2654435761u) ^ (task * 2246822519u) ^ (blockIdx.x * 3266489917u);
+  hash ^= hash >> 15;
+  hash *= 2246822519u;
+  hash ^= hash >> 13;
+  const u64 until = now_ns() + hash % most;
+  while (now_ns() < until) __nanosleep(100);
+}
+
+// The workers of a block: their lane from its first task to its last.
+template <typename Bodies>
+__device__ inline void work(const Run& run, const LaneRow& lane, u8* shared) {
+  __shared__ View views[kMaxViews];
+  const u32 self = worker();
+  volatile PlaceRow* place = place_of(lane);
+  auto* events = reinterpret_cast<EventRow*>(run.launch.events);
+  bool draining = false;
+  for (u32 i = 0; i < lane.tasks; ++i) {
+    const TaskRow& row = run.task(lane, i);
+    if (self == 0 && !draining) {
+      place->index = i;
+      place->run = run.epoch + 1;
+      if (events != nullptr) events[lane.first + i].wait_begin = now_ns();
+    }
+    dawdle(run, i);
+    for (u32 v = self; v < row.reads + row.writes; v += kWorkers) {
+      View view = run.rows<View>(run.launch.views)[row.views + v];
+      if (view.slots > 1) view.data += run.epoch % view.slots * view.slot_bytes;
+      views[v] = view;
+    }
+    bool failed = self == kWorkers - 1 && given_up(&run.control()->abort);
+    for (u32 w = self; w < row.waits; w += kWorkers)
+      failed = !await(run, lane, row, run.rows<WaitRow>(run.launch.waits)[row.first_wait + w]) || failed;
+    draining = any_worker(failed) || draining;
+    if (!draining) {
+      if (self == 0 && events != nullptr) events[lane.first + i].begin = now_ns();
+      Bodies::run(row.variant, {run.rows<BodyRow>(run.launch.bodies)[row.body], views, views + row.reads, row.reads,
+                                row.writes, shared, row.task, run.failure(), &run.control()->abort});
+    }
+    sync_workers();
+    if (draining) continue;
+    for (u32 n = self; n < row.notifies; n += kWorkers)
+      raise(run, run.rows<NotifyRow>(run.launch.notifies)[row.first_notify + n]);
+    if (self == 0 && events != nullptr) events[lane.first + i].end = now_ns();
+  }
+  if (self == 0 && !draining) place->index = lane.tasks;
+}
+
+// A service warp: opens the gates of a stream's tasks, each when its signals have come.
+__device__ inline void open_gates(const Run& run, const LaneRow& lane, volatile u32* opened) {
+  const u32 self = threadIdx.x % 32;
+  auto* gates = reinterpret_cast<StreamGate*>(run.launch.gates);
+  auto* events = reinterpret_cast<EventRow*>(run.launch.events);
+  bool draining = false;
+  for (u32 i = 0; i < lane.tasks; ++i) {
+    const TaskRow& row = run.task(lane, i);
+    if (self == 0 && !draining) {
+      place_of(lane)->index = i;
+      place_of(lane)->run = run.epoch + 1;
+      if (events != nullptr) events[lane.first + i].wait_begin = now_ns();
+    }
+    bool failed = self == 0 && given_up(&run.control()->abort);
+    for (u32 w = self; w < row.waits; w += 32)
+      failed = !await(run, lane, row, run.rows<WaitRow>(run.launch.waits)[row.first_wait + w]) || failed;
+    draining = __any_sync(0xffffffffu, failed) || draining;
+    if (self != 0) continue;
+    if (events != nullptr) events[lane.first + i].begin = now_ns();
+    asm volatile("st.release.sys.global.u32 [%0], 1;" ::"l"(&gates[lane.first + i].open) : "memory");
+    *opened = i + 1;
+  }
+}
+
+// Another one: raises the notifications of a stream's tasks, each when the stream has done it.
+__device__ inline void raise_for_stream(const Run& run, const LaneRow& lane, const volatile u32* opened) {
+  const u32 self = threadIdx.x % 32;
+  auto* gates = reinterpret_cast<StreamGate*>(run.launch.gates);
+  auto* events = reinterpret_cast<EventRow*>(run.launch.events);
+  u32* abort = &run.control()->abort;
+  for (u32 i = 0; i < lane.tasks; ++i) {
+    const TaskRow& row = run.task(lane, i);
+    bool failed = false;
+    if (self == 0) {
+      while (*opened <= i && !given_up(abort)) __nanosleep(50);
+      const auto* done = reinterpret_cast<const SystemSignal*>(&gates[lane.first + i].done);
+      const Waited waited = wait(done, 1, now_ns() + run.control()->patience_ns, abort);
+      failed = waited != Waited::done;
+      if (waited == Waited::late) {
+        Failure what{};
+        what.kind = Failure::transfer;
+        what.task = row.task;
+        report(run.failure(), abort, what);
+      }
+      if (!failed) *reinterpret_cast<volatile u32*>(&gates[lane.first + i].done) = 0;
+    }
+    if (__any_sync(0xffffffffu, failed)) return;
+    for (u32 n = self; n < row.notifies; n += 32)
+      raise(run, run.rows<NotifyRow>(run.launch.notifies)[row.first_notify + n]);
+    if (self == 0 && events != nullptr) events[lane.first + i].end = now_ns();
+  }
+}
+
+// The whole kernel. All blocks of the grid are resident; the run's number lies in device memory, so that a captured
+// launch may be replayed.
+template <typename Bodies>
+__device__ inline void run_rank(const Launch& launch, u8* shared) {
+  __shared__ u32 opened;
+  auto* progress = reinterpret_cast<volatile Progress*>(launch.progress);
+  const Run run{launch, progress->runs};
+  if (threadIdx.x == 0) {
+    opened = 0;
+    if (blockIdx.x == 0) *reinterpret_cast<volatile u32*>(launch.runs_begun) = run.epoch + 1;
+  }
+  __syncthreads();
+  if (threadIdx.x >= kServiceThreads) {
+    work<Bodies>(run, run.rows<LaneRow>(launch.lanes)[blockIdx.x], shared);
+  } else if (blockIdx.x < launch.stream_lane_count) {
+    const LaneRow& lane = run.rows<LaneRow>(launch.stream_lanes)[blockIdx.x];
+    if (threadIdx.x / 32 == 2) open_gates(run, lane, &opened);
+    if (threadIdx.x / 32 == 3) raise_for_stream(run, lane, &opened);
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  // The last block to end begins the next run.
+  __threadfence();
+  if (atomicAdd(const_cast<u32*>(&progress->blocks), 1) != gridDim.x - 1) return;
+  progress->blocks = 0;
+  progress->runs = run.epoch + 1;
+}
+
+}  // namespace tileway

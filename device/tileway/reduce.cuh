@@ -1,0 +1,96 @@
+// Combining elements: along a dimension, and over the ranks' partials.
+#pragma once
+
+#include "tileway/walk.cuh"
+
+namespace tileway {
+
+enum class ReduceOp : u32 { sum, max, min, mean };
+
+// Where a reduction begins.
+template <typename W>
+__device__ inline W identity(ReduceOp op) {
+  if constexpr (same_type<W, float>) {
+    return op == ReduceOp::max ? -infinity() : op == ReduceOp::min ? infinity() : 0.0F;
+  } else {
+    constexpr W kHighest = static_cast<W>(~u64{0} >> (65 - 8 * sizeof(W)));
+    return op == ReduceOp::max ? -kHighest - 1 : op == ReduceOp::min ? kHighest : W{0};
+  }
+}
+
+// A NaN on either side stays.
+template <typename W>
+__device__ inline W combine(ReduceOp op, W a, W b) {
+  if (op == ReduceOp::max) return a != a || a > b ? a : b;
+  if (op == ReduceOp::min) return a != a || a < b ? a : b;
+  return a + b;
+}
+
+// One thread an element of the result, in the order of the dimension.
+template <typename T>
+__device__ inline void reduce_dim(const Arguments& arguments) {
+  using W = Wide<T>;
+  const View& from = arguments.reads[0];
+  const auto op = static_cast<ReduceOp>(arguments.body.op);
+  const auto dim = static_cast<u32>(arguments.body.dim);
+  const i64 count = from.extent[dim];
+  const i64 step = from.stride[dim];
+  // The write with the reduced dimension put back, and the read at its first element: then both walk alike.
+  View first = from;
+  first.extent[dim] = 1;
+  View to = first;
+  to.data = arguments.writes[0].data;
+  const bool dropped = arguments.writes[0].dims < from.dims;
+  for (u32 d = 0; d < from.dims; ++d) {
+    if (d != dim) to.stride[d] = arguments.writes[0].stride[dropped && d > dim ? d - 1 : d];
+  }
+  for_each(volume(first), [&](u32 flat) {
+    const T* in = at<T>(from, offset_at(first, flat));
+    W total = identity<W>(op);
+    for (i64 k = 0; k < count; ++k) total = combine(op, total, widen(in[k * step]));
+    if constexpr (same_type<W, float>) {
+      if (op == ReduceOp::mean) total /= static_cast<float>(count);
+    }
+    *at<T>(to, offset_at(to, flat)) = narrow<T>(total);
+  });
+}
+
+// `op` over all reads in their order: fp32 (integers exactly), rounded once. Reads may have other shapes than the
+// write, with as many elements, taken in row-major order.
+template <typename T, u32 width>
+__device__ inline void reduce_packs(const Arguments& arguments) {
+  using W = Wide<T>;
+  const auto op = static_cast<ReduceOp>(arguments.body.op);
+  const View to = width > 1 ? packed(arguments.writes[0], width) : arguments.writes[0];
+  for_each(volume(to), [&](u32 flat) {
+    W totals[width];
+    for (u32 r = 0; r < arguments.read_count; ++r) {
+      const View& read = arguments.reads[r];
+      const View from = width > 1 ? packed(read, width) : read;
+      const auto in = *at<Pack<T, width>>(from, offset_at(from, flat));
+#pragma unroll
+      for (u32 i = 0; i < width; ++i) {
+        const W value = widen(in.elements[i]);
+        totals[i] = r == 0 ? value : combine(op, totals[i], value);
+      }
+    }
+    Pack<T, width> out;
+#pragma unroll
+    for (u32 i = 0; i < width; ++i) out.elements[i] = narrow<T>(totals[i]);
+    *at<Pack<T, width>>(to, offset_at(to, flat)) = out;
+  });
+}
+
+template <typename T>
+__device__ inline void reduce_ranks(const Arguments& arguments) {
+  constexpr u32 kWidth = 16 / sizeof(T);
+  bool wide = packs(arguments.writes[0], kWidth, sizeof(T));
+  for (u32 r = 0; r < arguments.read_count; ++r) wide = wide && packs(arguments.reads[r], kWidth, sizeof(T));
+  if (wide) {
+    reduce_packs<T, kWidth>(arguments);
+  } else {
+    reduce_packs<T, 1>(arguments);
+  }
+}
+
+}  // namespace tileway

@@ -1,0 +1,402 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "exec/agreement.hpp"
+#include "exec/board.hpp"
+#include "exec/cuda/failure.hpp"
+#include "exec/cuda/kernel.hpp"
+#include "exec/cuda/stream_lane.hpp"
+#include "exec/cuda/table.hpp"
+#include "runtime/cuda/memory.hpp"
+#include "tileway/error.hpp"
+#include "tileway/executor.hpp"
+
+namespace tileway {
+
+using Clock = std::chrono::steady_clock;
+using cuda::Address;
+using cuda::check;
+using cuda::driver;
+
+namespace {
+
+constexpr int kNotReady = 600;  // CUDA_ERROR_NOT_READY
+
+cuda::Gpu choose_gpu(const Group& group, int ordinal) {
+  const std::vector<cuda::Gpu> gpus = cuda::gpus();
+  TW_REQUIRE(!gpus.empty(), ErrorKind::system, .where = "CUDA", .what = cuda::why_not(),
+             .hint = "`tileway doctor` says what is missing; the host executor needs no GPU");
+  const int count = static_cast<int>(gpus.size());
+  const int chosen = ordinal < 0 ? group.rank() % count : ordinal;
+  TW_REQUIRE(chosen < count, ErrorKind::invalid, .where = "CUDA", .what = "there is no such GPU",
+             .expected = fmt::format("0 to {}", count - 1), .got = std::to_string(chosen));
+  return gpus[chosen];
+}
+
+// Collective. Whatever spins is resident: the blocks of all ranks on a device fit it together. Refused alike on every
+// rank.
+void require_residency(Group& group, const cuda::Gpu& gpu, int blocks, int capacity) {
+  const std::vector<std::string> all =
+      group.all_gather(fmt::format("{} {} {}", gpu.uuid, blocks, capacity), "fitting lanes to GPUs");
+  std::map<std::string, std::pair<int, int>> devices;  // uuid: blocks of all ranks, room of the rank with least
+  for (const std::string& text : all) {
+    const std::size_t first = text.find(' ');
+    const std::size_t second = text.find(' ', first + 1);
+    const int wanted = std::stoi(text.substr(first + 1, second - first - 1));
+    const int room = std::stoi(text.substr(second + 1));
+    auto [found, added] = devices.try_emplace(text.substr(0, first), 0, room);
+    found->second.first += wanted;
+    found->second.second = std::min(found->second.second, room);
+  }
+  for (const auto& [uuid, need] : devices) {
+    TW_REQUIRE(need.first <= need.second, ErrorKind::invalid, .where = "the lanes of all ranks on " + uuid,
+               .what = "they do not fit the GPU at once, and what does not run cannot be waited for",
+               .expected = fmt::format("at most {}", need.second), .got = std::to_string(need.first),
+               .hint = "Make the plan for a topology with fewer lanes");
+  }
+}
+
+// One piece of device memory that holds several lists.
+class Arena {
+ public:
+  template <typename Row>
+  std::size_t place(const std::vector<Row>& rows) {
+    return place_bytes(rows.size() * sizeof(Row));
+  }
+  std::size_t place_bytes(std::size_t bytes) {
+    const std::size_t offset = bytes_;
+    bytes_ = (bytes_ + bytes + 255) / 256 * 256;
+    return offset;
+  }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::size_t bytes_ = 0;
+};
+
+template <typename Row>
+void upload(Address to, const std::vector<Row>& rows) {
+  if (!rows.empty()) check(driver()->MemcpyHtoD(to, rows.data(), rows.size() * sizeof(Row)), "writing the table");
+}
+template <typename Row>
+void download(std::vector<Row>& rows, Address from) {
+  if (!rows.empty()) check(driver()->MemcpyDtoH(rows.data(), from, rows.size() * sizeof(Row)), "reading the table");
+}
+
+}  // namespace
+
+class CudaExecutor::State {
+ public:
+  State(Group group, std::shared_ptr<const ProvenPlan> proven, Options options)
+      : group_(std::move(group)),
+        proven_(agreed(std::move(proven))),
+        plan_(proven_->plan()),
+        options_(options),
+        layout_(plan_),
+        gpu_(choose_gpu(group_, options.device)),
+        device_(gpu_.ordinal),
+        text_(plan_),
+        kernel_(text_, gpu_),
+        symmetric_(fitted(), device_, layout_.symmetric_bytes),
+        private_(layout_.private_bytes[group_.rank()]),
+        failure_(sizeof(Failure)) {
+    addresses_.emplace(cuda::Addresses{plan_, layout_, {}, private_.address()});
+    for (int rank = 0; rank < group_.size(); ++rank) addresses_->symmetric.push_back(symmetric_.on(rank));
+    check(driver()->StreamCreate(&stream_, 1), "making a stream");
+    check(driver()->StreamCreate(&alarm_, 1), "making a stream");
+    check(driver()->EventCreate(&begin_, 2), "making an event");
+    check(driver()->MemsetD8(symmetric_.on(group_.rank()), 0, symmetric_.bytes()), "clearing signals");
+    fill_constants();
+    write_table();
+    check(driver()->CtxSynchronize(), "preparing memory");
+    group_.barrier("signals are clear");
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  ~State() {
+    device_.use();
+    driver()->CtxSynchronize();
+    if (begin_ != nullptr) driver()->EventDestroy(begin_);
+    if (stream_ != nullptr) driver()->StreamDestroy(stream_);
+    if (alarm_ != nullptr) driver()->StreamDestroy(alarm_);
+  }
+
+  // Of the buffer's slot in run `epoch`.
+  Address address(BufferId id, std::uint32_t epoch) const {
+    const Buffer& buffer = plan_.buffers[id];
+    return addresses_->buffer(id) + epoch % buffer.slots * PlanLayout::slot_bytes(buffer);
+  }
+
+  void enqueue(Stream stream);
+  void synchronize(Stream stream);
+  void run() {
+    group_.check_members();
+    enqueue(stream_);
+    synchronize(stream_);
+    if (options_.trace) read_trace();
+  }
+  Plan plan_on_device() const;
+
+  Group group_;
+  std::shared_ptr<const ProvenPlan> proven_;
+  const Plan& plan_;
+  Options options_;
+  PlanLayout layout_;
+  cuda::Gpu gpu_;
+  cuda::Device device_;
+  std::uint32_t runs_started_ = 0;
+  std::vector<TraceEvent> trace_;
+
+ private:
+  std::shared_ptr<const ProvenPlan> agreed(std::shared_ptr<const ProvenPlan> proven) {
+    agree(group_, *proven);
+    return proven;
+  }
+  Group& fitted() {
+    require_residency(group_, gpu_, blocks(), kernel_.resident_blocks());
+    return group_;
+  }
+  // A block for every compute lane, and enough to serve the other lanes.
+  int blocks() const {
+    int compute = 0;
+    int streams = 0;
+    for (const Lane& lane : plan_.lanes) {
+      if (lane.rank == group_.rank()) ++(lane.engine == Engine::compute ? compute : streams);
+    }
+    return std::max({compute, streams, 1});
+  }
+
+  void fill_constants();
+  void write_table();
+  void read_trace();
+  // Ends what is running: nobody waits for a signal or a gate any more.
+  void raise_alarm();
+  // Throws what the kernel has recorded, if anything.
+  void check_failure();
+
+  cuda::KernelText text_;
+  cuda::Kernel kernel_;
+  cuda::SymmetricMemory symmetric_;
+  cuda::DeviceMemory private_;
+  cuda::PinnedMemory failure_;
+  std::optional<cuda::Addresses> addresses_;
+  cuda::Table table_;
+  std::optional<cuda::DeviceMemory> table_memory_;
+  Launch launch_{};
+  std::vector<cuda::StreamLane> stream_lanes_;
+  Stream stream_ = nullptr;
+  Stream alarm_ = nullptr;  // what must reach the device while it waits
+  cuda::Event begin_ = nullptr;
+  bool failed_ = false;
+};
+
+void CudaExecutor::State::fill_constants() {
+  for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+    const Buffer& buffer = plan_.buffers[b];
+    if (buffer.rank != group_.rank() || buffer.role != Buffer::Role::constant) continue;
+    Array array(buffer.dtype, buffer.shape);
+    for (std::int64_t i = 0; i < array.size(); ++i) array.set(i, buffer.value);
+    if (array.bytes() == 0) continue;
+    check(driver()->MemcpyHtoD(addresses_->buffer(static_cast<BufferId>(b)), array.data(), array.bytes()),
+          "writing constants");
+  }
+}
+
+void CudaExecutor::State::write_table() {
+  table_ = cuda::make_table(*addresses_, group_.rank(), text_);
+  Arena arena;
+  const std::size_t progress = arena.place_bytes(sizeof(Progress));
+  const std::size_t control = arena.place_bytes(sizeof(Control));
+  const std::size_t nowhere = arena.place_bytes(sizeof(PlaceRow));
+  const std::size_t gates = arena.place_bytes(table_.tasks.size() * sizeof(StreamGate));
+  const std::size_t events = arena.place_bytes(table_.tasks.size() * sizeof(EventRow));
+  const std::size_t zeroed = arena.bytes();
+  std::vector<LaneRow> lanes = table_.lanes;
+  lanes.resize(static_cast<std::size_t>(blocks()));
+  const std::size_t lane_rows = arena.place(lanes);
+  const std::size_t stream_rows = arena.place(table_.stream_lanes);
+  const std::size_t tasks = arena.place(table_.tasks);
+  const std::size_t views = arena.place(table_.views);
+  const std::size_t waits = arena.place(table_.waits);
+  const std::size_t notifies = arena.place(table_.notifies);
+  const std::size_t bodies = arena.place(table_.bodies);
+  table_memory_.emplace(arena.bytes());
+  const Address base = table_memory_->address();
+  check(driver()->MemsetD8(base, 0, zeroed), "clearing the table");
+  for (LaneRow& lane : lanes) {  // a block that only serves a stream has an empty lane
+    if (lane.place == 0) lane.place = base + nowhere;
+  }
+  upload(base + lane_rows, lanes);
+  upload(base + stream_rows, table_.stream_lanes);
+  upload(base + tasks, table_.tasks);
+  upload(base + views, table_.views);
+  upload(base + waits, table_.waits);
+  upload(base + notifies, table_.notifies);
+  upload(base + bodies, table_.bodies);
+  const std::chrono::nanoseconds patience = group_.deadline();
+  upload(base + control,
+         std::vector<Control>{{0, 0, static_cast<u64>(patience.count()), static_cast<u64>(options_.delay_ns)}});
+  launch_ = {.lanes = base + lane_rows,
+             .tasks = base + tasks,
+             .views = base + views,
+             .waits = base + waits,
+             .notifies = base + notifies,
+             .bodies = base + bodies,
+             .runs_begun = symmetric_.on(group_.rank()),
+             .progress = base + progress,
+             .control = base + control,
+             .failure = failure_.address(),
+             .events = options_.trace ? base + events : 0,
+             .stream_lanes = base + stream_rows,
+             .gates = base + gates,
+             .stream_lane_count = static_cast<u32>(table_.stream_lanes.size()),
+             .unused = 0};
+  for (const LaneRow& lane : table_.stream_lanes) stream_lanes_.emplace_back(plan_, table_, lane, launch_.gates);
+}
+
+Plan CudaExecutor::State::plan_on_device() const {
+  device_.use();
+  cuda::Table table = table_;  // for its sizes
+  download(table.lanes, launch_.lanes);
+  download(table.stream_lanes, launch_.stream_lanes);
+  download(table.tasks, launch_.tasks);
+  download(table.views, launch_.views);
+  download(table.waits, launch_.waits);
+  download(table.notifies, launch_.notifies);
+  download(table.bodies, launch_.bodies);
+  return cuda::read_table(table, *addresses_, group_.rank());
+}
+
+// The kernel first: whoever waits for a gate must find the block that opens it on the device.
+void CudaExecutor::State::enqueue(Stream stream) {
+  TW_REQUIRE(!failed_, ErrorKind::lost, .where = plan_.name, .what = "an earlier run of this executor has failed",
+             .hint = "Make a new group and a new executor");
+  device_.use();
+  ++runs_started_;
+  if (!stream_lanes_.empty()) check(driver()->EventRecord(begin_, stream), "beginning a run");
+  kernel_.launch(launch_, blocks(), stream);
+  for (cuda::StreamLane& lane : stream_lanes_) lane.enqueue(begin_, stream);
+}
+
+void CudaExecutor::State::raise_alarm() {
+  static constexpr u32 kRaised = 1;
+  check(driver()->MemcpyHtoDAsync(launch_.control + offsetof(Control, abort), &kRaised, sizeof(kRaised), alarm_),
+        "giving up");
+  // Should the kernel never have started, nobody opens the gates.
+  for (std::size_t t = 0; !stream_lanes_.empty() && t < table_.tasks.size(); ++t)
+    check(driver()->MemcpyHtoDAsync(launch_.gates + t * sizeof(StreamGate), &kRaised, sizeof(kRaised), alarm_),
+          "opening gates");
+  check(driver()->StreamSynchronize(alarm_), "giving up");
+}
+
+void CudaExecutor::State::synchronize(Stream stream) {
+  using namespace std::chrono_literals;
+  device_.use();
+  const auto patience = std::chrono::milliseconds(group_.deadline());
+  Clock::time_point look_around = Clock::now() + 1ms;
+  std::optional<Clock::time_point> alarm_raised;
+  std::exception_ptr lost;
+  while (true) {
+    const cuda::Result result = driver()->StreamQuery(stream);
+    if (result != kNotReady) {
+      check(result, "running the plan");
+      break;
+    }
+    if (Clock::now() < look_around) continue;
+    look_around = Clock::now() + 2ms;
+    std::this_thread::sleep_for(50us);
+    if (alarm_raised) {
+      TW_REQUIRE(Clock::now() - *alarm_raised < patience + 10s, ErrorKind::system, .where = plan_.name,
+                 .what = fmt::format("the GPU of rank {} does not answer", group_.rank()));
+      continue;
+    }
+    try {
+      group_.check_members();
+    } catch (...) {
+      lost = std::current_exception();
+      alarm_raised = Clock::now();
+      raise_alarm();
+    }
+  }
+  if (lost) {
+    failed_ = true;
+    std::rethrow_exception(lost);
+  }
+  try {
+    check_failure();
+  } catch (const Error& error) {
+    failed_ = true;
+    group_.announce_failure(error);
+    throw;
+  }
+}
+
+void CudaExecutor::State::check_failure() {
+  const Failure failure = *static_cast<const Failure*>(failure_.data());
+  if (failure.kind == Failure::none) return;
+  // What every rank's lanes are at, from its memory.
+  std::size_t bytes = PlanLayout::kSignalBytes;
+  for (std::size_t offset : layout_.place_offset) bytes = std::max(bytes, offset + PlanLayout::kPlaceBytes);
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<std::byte*> parts;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    memory.emplace_back(bytes);
+    check(driver()->MemcpyDtoH(memory.back().data(), symmetric_.on(rank), bytes), "looking at the ranks' lanes");
+    parts.push_back(memory.back().data());
+  }
+  const Board board(plan_, layout_, std::move(parts));
+  throw cuda::error_of(failure, plan_, board, board.runs_begun(group_.rank()), group_);
+}
+
+void CudaExecutor::State::read_trace() {
+  std::vector<EventRow> events(table_.tasks.size());
+  download(events, launch_.events);
+  const std::int64_t offset = kernel_.clock_offset_ns();
+  trace_.clear();
+  const auto steady = [&](u64 time) { return static_cast<std::int64_t>(time) + offset; };
+  for (std::size_t t = 0; t < events.size(); ++t) {
+    trace_.push_back({static_cast<TaskId>(table_.tasks[t].task), steady(events[t].wait_begin), steady(events[t].begin),
+                      steady(events[t].end)});
+  }
+}
+
+CudaExecutor::CudaExecutor(Group& group, ProvenPlan plan, Options options)
+    : Executor(group.rank(), std::move(plan)), state_(std::make_unique<State>(group, proven(), options)) {}
+CudaExecutor::CudaExecutor(CudaExecutor&&) noexcept = default;
+CudaExecutor& CudaExecutor::operator=(CudaExecutor&&) noexcept = default;
+CudaExecutor::~CudaExecutor() = default;
+
+void CudaExecutor::run() { state_->run(); }
+void CudaExecutor::enqueue(Stream stream) { state_->enqueue(stream); }
+void CudaExecutor::synchronize(Stream stream) { state_->synchronize(stream); }
+const std::vector<TraceEvent>& CudaExecutor::trace() const { return state_->trace_; }
+
+CudaExecutor::Address CudaExecutor::address(const std::string& name) const {
+  const BufferId id = require_binding(name);
+  TW_REQUIRE(plan().buffers[id].slots == 1, ErrorKind::invalid, .where = plan().name,
+             .what = "'" + name + "' changes its place from run to run");
+  return state_->address(id, 0);
+}
+
+std::uint64_t CudaExecutor::fingerprint_on_device() const { return tileway::fingerprint(state_->plan_on_device()); }
+
+void CudaExecutor::write(BufferId buffer, std::span<const std::byte> bytes) {
+  state_->device_.use();
+  check(driver()->MemcpyHtoD(state_->address(buffer, state_->runs_started_), bytes.data(), bytes.size()),
+        "writing an input");
+}
+
+void CudaExecutor::read(BufferId buffer, std::span<std::byte> bytes) const {
+  state_->device_.use();
+  const std::uint32_t runs = state_->runs_started_;
+  check(driver()->MemcpyDtoH(bytes.data(), state_->address(buffer, runs > 0 ? runs - 1 : 0), bytes.size()),
+        "reading an output");
+}
+
+}  // namespace tileway

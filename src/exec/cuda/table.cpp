@@ -1,0 +1,217 @@
+#include "exec/cuda/table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "plan/check.hpp"
+#include "tileway/error.hpp"
+
+namespace tileway::cuda {
+namespace {
+
+View view_of(const Addresses& addresses, const Access& access) {
+  const Buffer& buffer = addresses.plan.buffers[access.buffer];
+  const Dims strides = row_major_strides(buffer.shape);
+  View view{};
+  std::int64_t offset = 0;
+  for (std::size_t d = 0; d < strides.size(); ++d) {
+    offset += access.box.start[d] * strides[d];
+    view.extent[d] = access.box.extent[d];
+    view.stride[d] = strides[d];
+  }
+  view.data = addresses.buffer(access.buffer) + static_cast<std::uint64_t>(offset) * size_of(buffer.dtype);
+  view.slot_bytes = PlanLayout::slot_bytes(buffer);
+  view.slots = static_cast<u32>(buffer.slots);
+  view.dims = static_cast<u32>(strides.size());
+  view.buffer = static_cast<u32>(access.buffer);
+  view.mode = static_cast<u32>(access.mode);
+  view.stage = static_cast<u32>(access.stage);
+  view.op = static_cast<u32>(access.op);
+  view.partition = access.partition;
+  view.slice = access.slice;
+  return view;
+}
+
+Access access_of(const Addresses& addresses, const View& view) {
+  const Buffer& buffer = addresses.plan.buffers.at(view.buffer);
+  Access access{.buffer = static_cast<BufferId>(view.buffer),
+                .box = {},
+                .mode = static_cast<Access::Mode>(view.mode),
+                .stage = static_cast<Stage>(view.stage),
+                .op = static_cast<ReduceOp>(view.op),
+                .partition = view.partition,
+                .slice = view.slice};
+  auto offset = static_cast<std::int64_t>((view.data - addresses.buffer(access.buffer)) / size_of(buffer.dtype));
+  for (u32 d = 0; d < view.dims; ++d) {
+    const std::int64_t start = view.stride[d] > 0 ? offset / view.stride[d] : 0;
+    offset -= start * view.stride[d];
+    access.box.start.push_back(start);
+    access.box.extent.push_back(view.extent[d]);
+  }
+  return access;
+}
+
+BodyRow body_row(const Body& body) {
+  BodyRow row{};
+  row.value = body.value;
+  std::copy(body.dims.begin(), body.dims.end(), row.dims);
+  row.first = body.first;
+  row.rows = body.rows;
+  row.function = static_cast<u32>(body.function);
+  row.op = static_cast<u32>(body.op);
+  row.dim = body.dim;
+  row.from = body.from;
+  row.to = body.to;
+  row.kind = static_cast<u32>(body.kind);
+  return row;
+}
+
+u32 size_of_list(const auto& list) { return static_cast<u32>(list.size()); }
+
+}  // namespace
+
+Address Addresses::buffer(BufferId id) const {
+  const Buffer& which = plan.buffers[id];
+  return (which.symmetric ? symmetric[which.rank] : own) + layout.buffer_offset[id];
+}
+
+Address Addresses::signal(SignalId id) const { return symmetric[plan.signals[id].rank] + layout.signal_offset[id]; }
+
+Table make_table(const Addresses& addresses, int rank, const KernelText& text) {
+  const Plan& plan = addresses.plan;
+  Table table;
+  for (const Body& body : plan.bodies) table.bodies.push_back(body_row(body));
+  std::vector<bool> at_system(plan.signals.size());
+  for (const Task& task : plan.tasks) {
+    for (const Notify& notify : task.notifies) {
+      if (notify.scope == Notify::Scope::system) at_system[notify.signal] = true;
+    }
+  }
+  for (std::size_t l = 0; l < plan.lanes.size(); ++l) {
+    const Lane& lane = plan.lanes[l];
+    if (lane.rank != rank) continue;
+    const bool computes = lane.engine == Engine::compute;
+    (computes ? table.lanes : table.stream_lanes)
+        .push_back({addresses.symmetric[rank] + addresses.layout.place_offset[l], static_cast<u32>(l),
+                    size_of_list(table.tasks), size_of_list(lane.tasks), 0});
+    for (TaskId id : lane.tasks) {
+      const Task& task = plan.tasks[id];
+      TW_REQUIRE(task.reads.size() + task.writes.size() <= kMaxViews, ErrorKind::invalid, .where = task_name(plan, id),
+                 .what = "too many arguments for a kernel", .expected = fmt::format("at most {}", kMaxViews),
+                 .got = std::to_string(task.reads.size() + task.writes.size()));
+      table.tasks.push_back({.task = static_cast<u32>(id),
+                             .variant = computes ? text.number(variant_of(plan, task)) : 0,
+                             .body = static_cast<u32>(task.body),
+                             .reads = size_of_list(task.reads),
+                             .writes = size_of_list(task.writes),
+                             .views = size_of_list(table.views),
+                             .waits = size_of_list(task.waits),
+                             .first_wait = size_of_list(table.waits),
+                             .notifies = size_of_list(task.notifies),
+                             .first_notify = size_of_list(table.notifies),
+                             .after_previous = task.after_previous,
+                             .joint = task.joint});
+      for (const auto* list : {&task.reads, &task.writes}) {
+        for (const Access& access : *list) {
+          TW_REQUIRE(access.mode != Access::Mode::accumulate, ErrorKind::invalid, .where = task_name(plan, id),
+                     .what = "GPUs do not accumulate", .hint = "The explorer runs such plans");
+          TW_REQUIRE(access.box.volume() < (std::int64_t{1} << 31), ErrorKind::invalid, .where = task_name(plan, id),
+                     .what = "a tile of 2^31 elements or more", .got = to_string(access.box),
+                     .hint = "Give the schedule smaller tiles");
+          table.views.push_back(view_of(addresses, access));
+        }
+      }
+      for (const Wait& wait : task.waits) {
+        table.waits.push_back({addresses.signal(wait.signal), plan.signals[wait.signal].total, wait.value,
+                               static_cast<u32>(wait.stage), at_system[wait.signal], static_cast<u32>(wait.signal), 0});
+      }
+      for (const Notify& notify : task.notifies) {
+        const SignalInfo::Kind kind = plan.signals[notify.signal].kind;
+        TW_REQUIRE(kind != SignalInfo::Kind::packet, ErrorKind::invalid, .where = task_name(plan, id),
+                   .what = "GPUs send no packets yet", .hint = "The explorer runs such plans");
+        // Gates count, as the proof has it: none of this executor's engines waits for a plan's gate by itself.
+        table.notifies.push_back({addresses.signal(notify.signal), notify.amount,
+                                  kind == SignalInfo::Kind::set ? NotifyRow::set : NotifyRow::add,
+                                  notify.scope == Notify::Scope::system, static_cast<u32>(notify.after),
+                                  static_cast<u32>(notify.signal), 0});
+      }
+    }
+  }
+  return table;
+}
+
+Plan read_table(const Table& table, const Addresses& addresses, int rank) {
+  Plan plan = addresses.plan;
+  const auto require = [&](bool holds, const char* what) {
+    TW_REQUIRE(holds, ErrorKind::system, .where = "the table of rank " + std::to_string(rank), .what = what);
+  };
+  require(table.bodies.size() == plan.bodies.size(), "another number of bodies");
+  for (std::size_t b = 0; b < plan.bodies.size(); ++b) {
+    const BodyRow& row = table.bodies[b];
+    Body& body = plan.bodies[b];
+    const std::size_t dims = body.dims.size();
+    body = {.kind = static_cast<Body::Kind>(row.kind),
+            .function = static_cast<tileway::Function>(row.function),
+            .op = static_cast<ReduceOp>(row.op),
+            .value = row.value,
+            .dim = row.dim,
+            .dims = {},
+            .first = row.first,
+            .rows = row.rows,
+            .from = row.from,
+            .to = row.to};
+    for (std::size_t d = 0; d < dims; ++d) body.dims.push_back(row.dims[d]);
+  }
+  for (const auto* lanes : {&table.lanes, &table.stream_lanes}) {
+    for (const LaneRow& lane_row : *lanes) {
+      require(lane_row.lane < plan.lanes.size() && plan.lanes[lane_row.lane].rank == rank, "a lane of another rank");
+      Lane& lane = plan.lanes[lane_row.lane];
+      lane.tasks.clear();
+      for (u32 i = 0; i < lane_row.tasks; ++i) {
+        const TaskRow& row = table.tasks.at(lane_row.first + i);
+        require(row.task < plan.tasks.size(), "an unknown task");
+        Task& task = plan.tasks[row.task];
+        const Task before = task;
+        task = {.rank = rank,
+                .lane = static_cast<std::int32_t>(lane_row.lane),
+                .index = static_cast<std::int32_t>(i),
+                .body = static_cast<BodyId>(row.body),
+                .joint = row.joint,
+                .after_previous = row.after_previous != 0,
+                .origin = before.origin,
+                .waits = {},
+                .reads = {},
+                .writes = {},
+                .notifies = {}};
+        lane.tasks.push_back(static_cast<TaskId>(row.task));
+        for (u32 v = 0; v < row.reads + row.writes; ++v) {
+          Access access = access_of(addresses, table.views.at(row.views + v));
+          // Of an empty box the address does not tell where it starts.
+          const std::vector<Access>& old = v < row.reads ? before.reads : before.writes;
+          const std::size_t at = v < row.reads ? v : v - row.reads;
+          if (access.box.empty() && at < old.size()) access.box.start = old[at].box.start;
+          (v < row.reads ? task.reads : task.writes).push_back(std::move(access));
+        }
+        for (u32 w = 0; w < row.waits; ++w) {
+          const WaitRow& wait = table.waits.at(row.first_wait + w);
+          require(wait.id < plan.signals.size() && wait.signal == addresses.signal(static_cast<SignalId>(wait.id)) &&
+                      wait.total == plan.signals[wait.id].total,
+                  "a wait for another signal than it says");
+          task.waits.push_back({static_cast<SignalId>(wait.id), wait.value, static_cast<Stage>(wait.stage)});
+        }
+        for (u32 n = 0; n < row.notifies; ++n) {
+          const NotifyRow& notify = table.notifies.at(row.first_notify + n);
+          require(notify.id < plan.signals.size() && notify.signal == addresses.signal(static_cast<SignalId>(notify.id)),
+                  "a notification of another signal than it says");
+          task.notifies.push_back({static_cast<SignalId>(notify.id), notify.amount,
+                                   notify.system != 0 ? Notify::Scope::system : Notify::Scope::device,
+                                   static_cast<Notify::After>(notify.after)});
+        }
+      }
+    }
+  }
+  return plan;
+}
+
+}  // namespace tileway::cuda

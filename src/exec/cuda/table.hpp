@@ -1,0 +1,42 @@
+// The table of one rank's lanes, as the kernel follows it: made from a proven plan, and read back into one.
+#pragma once
+
+#include <vector>
+
+#include "exec/cuda/variant.hpp"
+#include "plan/layout.hpp"
+#include "runtime/cuda/driver.hpp"
+#include "tileway/plan.hpp"
+#include "tileway/table.cuh"
+
+namespace tileway::cuda {
+
+// Where everything lies, as this process sees it.
+struct Addresses {
+  const Plan& plan;
+  const PlanLayout& layout;
+  std::vector<Address> symmetric;  // by rank
+  Address own = 0;                 // the private memory of this rank
+
+  Address buffer(BufferId id) const;  // slot 0
+  Address signal(SignalId id) const;
+};
+
+struct Table {
+  std::vector<LaneRow> lanes;         // compute, a block each
+  std::vector<LaneRow> stream_lanes;  // copy and collective
+  std::vector<TaskRow> tasks;         // of all these lanes, one after the other
+  std::vector<View> views;
+  std::vector<WaitRow> waits;
+  std::vector<NotifyRow> notifies;
+  std::vector<BodyRow> bodies;
+};
+
+// Throws Error (invalid) for a plan that the kernel cannot follow.
+Table make_table(const Addresses& addresses, int rank, const KernelText& text);
+
+// The plan with this rank's tasks and all bodies as the table has them; what a table does not hold (names, what a task
+// is part of) as in `addresses.plan`. Throws Error (system) where the table is not one that make_table could have made.
+Plan read_table(const Table& table, const Addresses& addresses, int rank);
+
+}  // namespace tileway::cuda

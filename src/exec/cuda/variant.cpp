@@ -1,0 +1,117 @@
+#include "exec/cuda/variant.hpp"
+
+#include <fmt/format.h>
+
+#include "tileway/error.hpp"
+
+namespace tileway::cuda {
+namespace {
+
+// Of elements that are computed with.
+std::string element(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return "float";
+    case DType::bf16:
+      return "bf16";
+    case DType::f16:
+      return "f16";
+    case DType::i32:
+      return "i32";
+    case DType::i64:
+      return "i64";
+    case DType::f64:
+      break;
+  }
+  TW_ASSERT(!"plans hold no f64");
+  return {};
+}
+
+// Of elements that are only moved.
+std::string bits(DType dtype) { return fmt::format("u{}", 8 * size_of(dtype)); }
+
+bool multiplies(const std::string& variant) { return variant.starts_with("matmul"); }
+
+}  // namespace
+
+std::string variant_of(const Plan& plan, const Task& task) {
+  const Body& body = plan.bodies[task.body];
+  const auto read = [&](std::size_t i) { return plan.buffers[task.reads[i].buffer].dtype; };
+  const auto write = [&] { return plan.buffers[task.writes[0].buffer].dtype; };
+  const std::string name(name_of(body.kind));
+  switch (body.kind) {
+    case Body::Kind::none:
+      return "nothing";
+    case Body::Kind::copy:
+    case Body::Kind::transpose:
+      return fmt::format("{}<{}>", name, bits(write()));
+    case Body::Kind::cast:
+      return fmt::format("cast<{}, {}>", element(read(0)), element(write()));
+    case Body::Kind::matmul:
+      return fmt::format("{}<{}>", write() == DType::f32 ? "matmul_plain" : "matmul_mma", element(write()));
+    case Body::Kind::gather_rows:
+      return fmt::format("gather_rows<{}, {}>", bits(write()), element(read(1)));
+    case Body::Kind::embedding_bag:
+      return fmt::format("embedding_bag<{}, {}>", element(write()), element(read(1)));
+    case Body::Kind::copy_rows:
+    case Body::Kind::zero_rows:
+      return fmt::format("{}<{}, {}>", name, bits(write()), element(read(0)));
+    case Body::Kind::pointwise:
+    case Body::Kind::softmax:
+    case Body::Kind::layer_norm:
+    case Body::Kind::rms_norm:
+    case Body::Kind::reduce_dim:
+    case Body::Kind::reduce_ranks:
+    case Body::Kind::all_reduce:
+      break;
+  }
+  return fmt::format("{}<{}>", name, element(write()));
+}
+
+KernelText::KernelText(const Plan& plan) {
+  for (const Lane& lane : plan.lanes) {
+    if (lane.engine != Engine::compute) continue;
+    for (TaskId id : lane.tasks) numbers_.emplace(variant_of(plan, plan.tasks[id]), 0);
+  }
+  std::uint32_t number = 0;
+  for (auto& [variant, its_number] : numbers_) its_number = number++;
+}
+
+std::string KernelText::source() const {
+  // A function each: they get their registers one by one, and the assembler is done ten times sooner.
+  std::string functions;
+  std::string cases;
+  std::string shared = "0";
+  for (const auto& [variant, number] : numbers_) {
+    functions += fmt::format("__device__ __noinline__ void body_{}(const Arguments& arguments) {{ {}(arguments); }}\n",
+                             number, variant);
+    cases += fmt::format("      case {0}:\n        return body_{0}(arguments);\n", number);
+    if (!multiplies(variant)) continue;
+    std::string bytes = variant;
+    bytes.insert(bytes.find('<'), "_shared_bytes");
+    shared = fmt::format("larger({}(), {})", bytes, shared);
+  }
+  return fmt::format(R"(#include "tileway/bodies.cuh"
+#include "tileway/lane.cuh"
+
+namespace tileway {{
+{}struct Bodies {{
+  __device__ static void run(u32 variant, const Arguments& arguments) {{
+    switch (variant) {{
+{}    }}
+  }}
+}};
+}}  // namespace tileway
+
+extern "C" __device__ tileway::u32 tileway_shared_bytes = tileway::{};
+extern "C" __global__ void __launch_bounds__(tileway::kBlockThreads, 1)
+    tileway_run(const __grid_constant__ tileway::Launch launch) {{
+  extern __shared__ __align__(1024) tileway::u8 shared[];
+  tileway::run_rank<tileway::Bodies>(launch, shared);
+}}
+extern "C" __global__ void tileway_clock(tileway::u64* time) {{ *time = tileway::now_ns(); }}
+)",
+                     functions, cases, shared == "0" ? "u32{0}" : shared);
+}
+
+}  // namespace tileway::cuda

@@ -1,0 +1,231 @@
+// Plans on GPUs give the interpreter's values. Ranks are threads that share what GPUs there are, so that three and more
+// ranks run on one or two; scripts/gpu.sh runs it.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <set>
+#include <thread>
+
+#include "exec/cuda/variant.hpp"
+#include "runtime/cuda/compile.hpp"
+#include "runtime/cuda/driver.hpp"
+#include "support/random_program.hpp"
+#include "support/run.hpp"
+#include "tileway/error.hpp"
+#include "tileway/ops.hpp"
+
+namespace tileway {
+namespace {
+
+using testing::MakeExecutor;
+
+MakeExecutor on_gpus(CudaExecutor::Options options = {}) {
+  return [options](Group& group, const ProvenPlan& plan) { return std::make_unique<CudaExecutor>(group, plan, options); };
+}
+
+// As many lanes as let eight ranks share one GPU, and copies by compute lanes, or by the copy engine.
+Topology shared_topology(int ranks, int lanes = 5, int copy = 0) { return testing::small_topology(ranks, lanes, copy); }
+
+struct Case {
+  Program program;
+  Schedule schedule;
+  Topology topology;
+  std::uint64_t seed;
+};
+
+Case random_case(std::uint64_t seed) {
+  testing::RandomProgram generator(seed);
+  Program program = generator.program();
+  Schedule schedule = generator.schedule(program);
+  Topology topology = generator.topology(program.world());
+  return {std::move(program), std::move(schedule), topology, seed};
+}
+
+std::uint64_t number_from(const char* name, std::uint64_t fallback) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : fallback;
+}
+
+const std::vector<std::vector<std::int64_t>>& sizes() {
+  static const std::vector<std::vector<std::int64_t>> list{{37, 19, 23, 7}, {130, 257, 65, 9}, {1, 1, 1, 1}};
+  return list;
+}
+
+std::vector<std::int64_t> size_of_operator(const Operator& op, const std::vector<std::int64_t>& size) {
+  return {size.begin(), size.begin() + static_cast<std::ptrdiff_t>(op.extents.size())};
+}
+
+// First, by processes that never open the driver: every image that the tests below need, on all cores.
+TEST(CudaExecutor, AAllKernelsCompile) {
+  std::set<std::string> sources;
+  const auto add = [&](const Plan& plan) { sources.insert(cuda::KernelText(plan).source()); };
+  for (const Operator& op : operators()) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      for (const char* name : {"unfused", "overlapped"}) {
+        for (const auto& size : sizes()) {
+          for (int ranks : {1, 2, 3}) {
+            for (int copy : {0, 1}) {
+              const Program program = make_program(op, ranks, dtype, size_of_operator(op, size));
+              add(lower(program, Schedule::named(program, name), shared_topology(ranks, 5, copy)).plan);
+            }
+          }
+        }
+      }
+    }
+  }
+  const std::size_t of_operators = sources.size();
+  for (std::uint64_t seed = 1; seed <= number_from("TILEWAY_PROGRAMS", 100); ++seed) {
+    const Case one = random_case(seed);
+    add(lower(one.program, one.schedule, one.topology).plan);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const int workers = static_cast<int>(number_from("TILEWAY_COMPILERS", 16));
+  Group::spawn(workers, [&](Group& group) {
+    int index = 0;
+    for (const std::string& source : sources) {
+      if (index++ % group.size() == group.rank()) cuda::compile(source, "tileway_run", "sm_90a");
+    }
+  });
+  fmt::print("{} kernels ({} of operators) by {} processes: {:.1f} s\n", sources.size(), of_operators, workers,
+             std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+}
+
+TEST(CudaExecutor, EveryOperatorGivesTheInterpretersIntegers) {
+  for (const Operator& op : operators()) {
+    for (const auto& size : sizes()) {
+      for (int ranks : {1, 2, 3, 4}) {
+        for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+          const Program program = make_program(op, ranks, dtype, size_of_operator(op, size));
+          for (const char* name : {"unfused", "overlapped"}) {
+            testing::expect_exact(program, Schedule::named(program, name), shared_topology(ranks), 1, on_gpus());
+            ASSERT_FALSE(HasFailure()) << op.name << " " << name << " " << name_of(dtype);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaExecutor, CopyEnginesGiveTheInterpretersIntegers) {
+  for (const Operator& op : operators()) {
+    for (const auto& size : sizes()) {
+      for (int ranks : {2, 3}) {
+        const Program program = make_program(op, ranks, DType::bf16, size_of_operator(op, size));
+        for (int copy : {1, 2}) {
+          testing::expect_exact(program, Schedule::overlapped(program), shared_topology(ranks, 5, copy), 1, on_gpus());
+          ASSERT_FALSE(HasFailure()) << op.name << " with " << copy << " copy lanes";
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaExecutor, RandomProgramsGiveTheInterpretersValues) {
+  const std::uint64_t single = number_from("TILEWAY_SEED", 0);
+  const std::uint64_t last = single ? single : number_from("TILEWAY_PROGRAMS", 100);
+  for (std::uint64_t seed = single ? single : 1; seed <= last && !HasFailure(); ++seed) {
+    const Case one = random_case(seed);
+    testing::expect_exact(one.program, one.schedule, one.topology, seed, on_gpus());
+    if (HasFailure()) fmt::print("seed {} fails; TILEWAY_SEED={} runs it alone\n{}", seed, seed, one.program.to_text());
+  }
+  fmt::print("random programs 1 to {}\n", last);
+}
+
+TEST(CudaExecutor, WhatIsOnTheDeviceIsWhatWasProvenAndEveryTaskIsInTheTrace) {
+  const Program program = make_program(find_operator("gemm_all_reduce"), 3, DType::bf16, std::vector<std::int64_t>{130, 257, 65});
+  for (int copy : {0, 1}) {
+    const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::overlapped(program), shared_topology(3, 5, copy)).plan);
+    Group::threads(3, [&](Group& group) {
+      CudaExecutor executor(group, plan, {.trace = true});
+      EXPECT_EQ(executor.fingerprint_on_device(), plan.fingerprint());
+      const Bindings inputs = random_inputs(program, 1, Fill::normal);
+      for (const auto& [name, parts] : inputs) executor.set_input(name, parts[group.rank()]);
+      executor.run();
+      std::set<TaskId> seen;
+      for (const TraceEvent& event : executor.trace()) {
+        EXPECT_TRUE(seen.insert(event.task).second);
+        EXPECT_EQ(plan.plan().tasks[event.task].rank, group.rank());
+        EXPECT_GT(event.begin, 0);
+        EXPECT_LE(event.wait_begin, event.begin);
+        EXPECT_LE(event.begin, event.end);
+      }
+      std::size_t own = 0;
+      for (const Task& task : plan.plan().tasks) own += task.rank == group.rank();
+      EXPECT_EQ(seen.size(), own);
+    });
+  }
+}
+
+TEST(CudaExecutor, AnIndexOutsideTheTableIsAnErrorOnEveryRankAndTheDeviceLives) {
+  const Program program = make_program(find_operator("embedding_all_to_all"), 2, DType::f32, {});
+  const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::overlapped(program), shared_topology(2)).plan);
+  Bindings inputs = random_inputs(program, 1, Fill::normal);
+  for (auto& [name, parts] : inputs) {
+    if (!is_floating(parts[0].dtype())) parts[0].set(0, 1e9);
+  }
+  try {
+    Group::threads(2, [&](Group& group) {
+      group.set_deadline(std::chrono::milliseconds(2000));
+      CudaExecutor executor(group, plan);
+      for (const auto& [name, parts] : inputs) executor.set_input(name, parts[group.rank()]);
+      executor.run();
+      executor.run();  // rank 1 may have got what it needs of the first
+    });
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid) << error.what();
+    EXPECT_NE(std::string(error.what()).find("1000000000"), std::string::npos) << error.what();
+  }
+  testing::expect_exact(program, Schedule::overlapped(program), shared_topology(2), 1, on_gpus());
+}
+
+TEST(CudaExecutor, ARankThatDoesNotComeIsNamedByTheOtherWithinTheDeadline) {
+  const Program program = make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, {});
+  for (int copy : {0, 1}) {
+    const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::overlapped(program), shared_topology(2, 5, copy)).plan);
+    std::string text;
+    double seconds = 0;
+    try {
+      Group::threads(2, [&](Group& group) {
+        group.set_deadline(std::chrono::milliseconds(500));
+        CudaExecutor executor(group, plan);
+        const auto begin = std::chrono::steady_clock::now();
+        if (group.rank() == 1) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+          return;
+        }
+        try {
+          executor.run();
+        } catch (const Error& error) {
+          text = error.what();
+          seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+          throw;
+        }
+      });
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::lost) << error.what();
+    }
+    EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+    EXPECT_LT(seconds, 1.0);
+    fmt::print("{:.2f} s: {}\n", seconds, text);
+  }
+  testing::expect_exact(program, Schedule::overlapped(program), shared_topology(2), 1, on_gpus());
+}
+
+TEST(CudaExecutor, MoreLanesThanTheGpuHoldsAreRefusedOnEveryRank) {
+  const Program program = make_program(find_operator("gemm_all_reduce"), 4, DType::f32, std::vector<std::int64_t>{4096, 64, 64});
+  const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::unfused(program), Topology::parse("ranks=4,lanes=132,copy=0")).plan);
+  try {
+    Group::threads(4, [&](Group& group) { CudaExecutor executor(group, plan); });
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid) << error.what();
+    EXPECT_NE(std::string(error.what()).find("do not fit the GPU"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace tileway
