@@ -1,0 +1,459 @@
+// Products of matrices by the workers of a block together: C = A B, for the boxes that one task reads and writes.
+//
+// reads[0] is A [.., m, k], reads[1] is B [.., k, n], writes[0] is C [.., m, n]: row-major boxes of one element type
+// with last stride 1 and any other strides, aligned or not. Dimensions before the last two align at the last of them;
+// those of A and B that are 1 or missing are repeated. Any extent may be 0; with k = 0 the product is zeros.
+//
+// matmul_plain computes in fp32 on the CUDA cores: an element of C is fma(a, b, sum) over ascending k from 0, rounded
+// once. matmul_mma computes on the tensor cores, 32 bytes of k at a time in ascending order, and rounds once. In both
+// the bits of an element depend neither on the tile it is computed in nor on alignment: k is cut from its beginning,
+// and copies of any width fill the same tiles.
+//
+// Only elements of the boxes are touched; what lies beyond an edge is a zero in shared memory. Loads are coherent, so
+// what was waited for is seen. All workers call these functions, while none uses the shared memory; on return it is
+// free again. C is written by ordinary stores: after the next barrier of the workers one of them may notify.
+#pragma once
+
+#include "tileway/types.cuh"
+
+namespace tileway {
+
+struct MatmulPlain {
+  static constexpr u32 kRows = 128;
+  static constexpr u32 kColumns = 64;
+  static constexpr u32 kDepth = 16;
+  static constexpr u32 kPitch = kRows + 4;  // of a column of A, which lies across: fewer bank conflicts
+  static constexpr u32 kFloats = kDepth * (kPitch + kColumns);
+};
+template <typename T>
+struct MatmulMma {
+  static constexpr u32 kRows = 128;
+  static constexpr u32 kColumns = 128;
+  static constexpr u32 kDepth = 64 / sizeof(T);
+  static constexpr u32 kStages = 4;
+  static constexpr u32 kBytesA = kRows * kDepth * sizeof(T);
+  static constexpr u32 kBytesB = kDepth * kColumns * sizeof(T);
+};
+
+// Of shared memory: for two steps or all stages, and for the tile of C, which takes their place. The host may ask with
+// a type of its own of the same size.
+template <typename T>
+constexpr u32 matmul_plain_shared_bytes() {
+  constexpr u32 steps = 2 * MatmulPlain::kFloats * sizeof(float);
+  constexpr u32 result = MatmulPlain::kRows * MatmulPlain::kColumns * sizeof(T);
+  return steps > result ? steps : result;
+}
+template <typename T>
+constexpr u32 matmul_mma_shared_bytes() {
+  constexpr u32 stages = MatmulMma<T>::kStages * (MatmulMma<T>::kBytesA + MatmulMma<T>::kBytesB);
+  constexpr u32 result = MatmulMma<T>::kRows * MatmulMma<T>::kColumns * sizeof(T);
+  return stages > result ? stages : result;
+}
+
+// What tensor cores multiply: operands of 16 bits as they are, whose products fp32 holds exactly; or fp32 operands
+// rounded to tf32, which has 10 bits behind the point, to nearest and ties away from zero.
+enum class MmaOperands { exact, tf32 };
+
+}  // namespace tileway
+
+#ifdef __CUDACC__
+
+#include "tileway/team.cuh"
+
+namespace tileway {
+namespace matmul {
+
+// A part of one product: rows x columns elements of C, and where they and what they need begin.
+template <typename T>
+struct Part {
+  const T* a;
+  const T* b;
+  T* c;
+  i64 stride_a;
+  i64 stride_b;
+  i64 stride_c;
+  i64 depth;
+  i32 rows;
+  i32 columns;
+};
+
+// Where matrix `index` of the batch of C lies in a view.
+template <typename T>
+__device__ inline T* matrix_at(const View& view, const View& c, u32 index) {
+  i64 offset = 0;
+  for (u32 back = 3; back <= c.dims; ++back) {
+    const u32 extent = static_cast<u32>(c.extent[c.dims - back]);
+    const bool repeated = back > view.dims || view.extent[view.dims - back] == 1;
+    if (!repeated) offset += index % extent * view.stride[view.dims - back];
+    index /= extent;
+  }
+  T* matrix = at<T>(view, offset);
+  __builtin_assume(__isGlobal(matrix));
+  return matrix;
+}
+
+// The parts of at most kRows x kColumns. Any is found from its index, so that nothing else of the walk over them has to
+// stay in registers meanwhile.
+template <u32 kRows, u32 kColumns>
+struct Parts {
+  const Arguments& arguments;
+
+  __device__ const View& c() const { return arguments.writes[0]; }
+  __device__ u32 down() const { return static_cast<u32>((c().extent[c().dims - 2] + kRows - 1) / kRows); }
+  __device__ u32 across() const { return static_cast<u32>((c().extent[c().dims - 1] + kColumns - 1) / kColumns); }
+  __device__ u32 count() const {
+    u32 matrices = 1;
+    for (u32 d = 0; d + 2 < c().dims; ++d) matrices *= static_cast<u32>(c().extent[d]);
+    return matrices * down() * across();
+  }
+  template <typename T>
+  __device__ Part<T> at(u32 index) const {
+    const View& a = arguments.reads[0];
+    const View& b = arguments.reads[1];
+    const i64 column = static_cast<i64>(index % across()) * kColumns;
+    const i64 row = static_cast<i64>(index / across() % down()) * kRows;
+    const u32 matrix = index / across() / down();
+    Part<T> part;
+    part.stride_a = a.stride[a.dims - 2];
+    part.stride_b = b.stride[b.dims - 2];
+    part.stride_c = c().stride[c().dims - 2];
+    part.a = matrix_at<T>(a, c(), matrix) + row * part.stride_a;
+    part.b = matrix_at<T>(b, c(), matrix) + column;
+    part.c = matrix_at<T>(c(), c(), matrix) + row * part.stride_c + column;
+    part.depth = a.extent[a.dims - 1];
+    part.rows = static_cast<i32>(min(c().extent[c().dims - 2] - row, static_cast<i64>(kRows)));
+    part.columns = static_cast<i32>(min(c().extent[c().dims - 1] - column, static_cast<i64>(kColumns)));
+    return part;
+  }
+};
+
+// Whether all rows start at multiples of so many bytes.
+template <typename T>
+__device__ inline bool aligned(u32 bytes, const T* first, i64 stride) {
+  return ((reinterpret_cast<u64>(first) | static_cast<u64>(stride) * sizeof(T)) & (bytes - 1)) == 0;
+}
+
+// The same value, which the compiler does not recognize. It would keep all that follows from it in registers through a
+// loop, dozens of addresses, where working them out again costs little.
+__device__ inline u32 again(u32 value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+__device__ inline u32 shared_address(const u8* shared) { return static_cast<u32>(__cvta_generic_to_shared(shared)); }
+
+// Where a byte of a row lies in a tile in shared memory. The sixteens of bytes of a row change places by the row, so
+// that neither eight rows at one place (ldmatrix) nor four rows at one of 32 bytes meet in a bank.
+template <u32 kRowBytes>
+__device__ inline u32 tile_byte(u32 row, u32 byte) {
+  static_assert(kRowBytes == 64 || kRowBytes % 128 == 0, "two rows fill the banks, or one does");
+  const u32 change = kRowBytes == 64 ? row >> 1 & 3 : (row & 3) << 1 | (row >> 2 & 1);
+  return row * kRowBytes + (byte ^ change << 4);
+}
+
+// Brings the kRows x kColumns tiles of an operand to shared memory, zeros where it has ended: straight there (cp.async)
+// where rows start at multiples of 16 bytes, else by way of registers.
+template <typename T, u32 kRows, u32 kColumns>
+struct Operand {
+  static_assert(kWorkers % kColumns == 0, "a worker stays in its column");
+  static constexpr u32 kCount = kRows * kColumns / kWorkers;
+  static constexpr u32 kApart = kWorkers / kColumns;  // a worker's rows
+  static constexpr u32 kRowBytes = kColumns * sizeof(T);
+  static constexpr u32 kSixteen = 16 / sizeof(T);
+
+  const T* from;  // the next tile
+  i64 stride;
+  bool straight;
+  T held[kCount];
+
+  __device__ void load(i32 rows, i32 columns) {
+    const u32 thread = again(worker());
+    const i32 row = static_cast<i32>(thread / kColumns);
+    const i32 column = static_cast<i32>(thread % kColumns);
+    const T* element = from + row * stride + column;
+#pragma unroll
+    for (i32 i = 0; i < static_cast<i32>(kCount); ++i, element += kApart * stride) {
+      held[i] = T{};
+      if (row + i * static_cast<i32>(kApart) < rows && column < columns) held[i] = *element;
+    }
+  }
+  __device__ void copy(u8* tile, i32 rows, i32 columns) const {
+    if (rows <= 0 || columns <= 0) return;  // a step that there is not: nobody looks
+    constexpr u32 sixteens = kColumns / kSixteen;
+    const u32 thread = again(worker());
+    const u32 column = thread % sixteens * kSixteen;
+    const i32 left = min(max(columns - static_cast<i32>(column), 0), static_cast<i32>(kSixteen));
+#pragma unroll
+    for (u32 i = 0; i < kCount / kSixteen; ++i) {
+      const u32 row = thread / sixteens + i * (kWorkers / sixteens);
+      const bool inside = static_cast<i32>(row) < rows && left > 0;
+      const T* source = inside ? from + row * stride + column : from;
+      const u32 bytes = inside ? static_cast<u32>(left) * sizeof(T) : 0;  // the rest of the sixteen is zeros
+      const u32 to = shared_address(tile) + tile_byte<kRowBytes>(row, column * sizeof(T));
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(source), "r"(bytes) : "memory");
+    }
+  }
+  // A tile sets out; and arrives, once its copies have been waited for.
+  __device__ void begin(u8* tile, i32 rows, i32 columns) { straight ? copy(tile, rows, columns) : load(rows, columns); }
+  __device__ void finish(u8* tile) const {
+    if (straight) return;
+    const u32 thread = again(worker());
+#pragma unroll
+    for (u32 i = 0; i < kCount; ++i) {
+      const u32 byte = tile_byte<kRowBytes>(thread / kColumns + i * kApart, thread % kColumns * sizeof(T));
+      *reinterpret_cast<T*>(tile + byte) = held[i];
+    }
+  }
+};
+
+// Two elements of a row of C, the first in an even column, to its tile in shared memory.
+template <typename T, u32 kColumns>
+__device__ inline void stage_two(u8* tile, u32 row, u32 column, float first, float second) {
+  u8* to = tile + tile_byte<kColumns * sizeof(T)>(row, column * sizeof(T));
+  if constexpr (sizeof(T) == 2) {
+    *reinterpret_cast<u32*>(to) = narrow<T>(first).bits | static_cast<u32>(narrow<T>(second).bits) << 16;
+  } else {
+    *reinterpret_cast<float2*>(to) = make_float2(first, second);
+  }
+}
+// And from there to C, a Unit a worker, neighbours by neighbours: C may be a peer's.
+template <typename Unit, typename T, u32 kRows, u32 kColumns>
+__device__ inline void store_units(const u8* tile, const Part<T>& part) {
+  constexpr i32 elements = sizeof(Unit) / sizeof(T);
+  constexpr u32 units = kColumns / elements;
+  for (u32 i = worker(); i < kRows * units; i += kWorkers) {
+    const i32 row = static_cast<i32>(i / units);
+    const i32 column = static_cast<i32>(i % units) * elements;
+    if (row >= part.rows || column >= part.columns) continue;
+    const u8* from = tile + tile_byte<kColumns * sizeof(T)>(row, column * sizeof(T));
+    T* to = part.c + row * part.stride_c + column;
+    if (column + elements <= part.columns) {
+      *reinterpret_cast<Unit*>(to) = *reinterpret_cast<const Unit*>(from);
+    } else {
+      for (i32 e = 0; e < part.columns - column; ++e) to[e] = reinterpret_cast<const T*>(from)[e];
+    }
+  }
+}
+template <typename T, u32 kRows, u32 kColumns>
+__device__ inline void store(const u8* tile, const Part<T>& part) {
+  sync_workers();
+  if (aligned(16, part.c, part.stride_c)) {
+    store_units<uint4, T, kRows, kColumns>(tile, part);
+  } else if (aligned(4, part.c, part.stride_c)) {
+    store_units<u32, T, kRows, kColumns>(tile, part);
+  } else if constexpr (sizeof(T) < 4) {
+    store_units<T, T, kRows, kColumns>(tile, part);
+  }
+  sync_workers();
+}
+
+// Four 8 x 8 matrices of 16 bits, eight lanes giving the rows of each. Lane l gets elements 2 (l % 4) and the next of
+// row l / 4; or, transposed, of column l / 4.
+template <bool kTransposed>
+__device__ inline void load_matrices(u32 (&to)[4], u32 address) {
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address));
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address));
+  }
+}
+__device__ inline void round_to_tf32(u32& value) {
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(value) : "f"(__uint_as_float(value)));
+}
+__device__ inline u32 load_tf32(u32 address) {
+  u32 value;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address));
+  round_to_tf32(value);
+  return value;
+}
+
+// sum += a b, 16 x 8 elements, 32 bytes of k. Of the sum lane l holds columns 2 (l % 4) and the next: of row l / 4,
+// then of row l / 4 + 8.
+template <typename T>
+__device__ inline void multiply_add(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  if constexpr (same_type<T, bf16>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  if constexpr (same_type<T, f16>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  if constexpr (same_type<T, float>)
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Half a stage, 32 bytes of k, for a warp's 64 rows and 32 columns.
+template <typename T>
+__device__ inline void multiply_half(float (&sums)[4][4][4], u32 stage, u32 half, u32 first_row, u32 first_column) {
+  using Shape = MatmulMma<T>;
+  constexpr u32 row_bytes = Shape::kColumns * sizeof(T);
+  const u32 tile_b = stage + Shape::kBytesA;
+  const u32 lane = worker() % 32;
+  u32 a[4][4];
+  u32 b[4][2];
+#pragma unroll
+  for (u32 i = 0; i < 4; ++i) {
+    load_matrices<false>(a[i], stage + tile_byte<64>(first_row + 16 * i + lane % 16, 32 * half + lane / 16 * 16));
+    if constexpr (sizeof(T) == 4) {
+#pragma unroll
+      for (u32 e = 0; e < 4; ++e) round_to_tf32(a[i][e]);
+    }
+  }
+#pragma unroll
+  for (u32 j = 0; j < 4; ++j) {
+    if constexpr (sizeof(T) == 4) {  // there is no ldmatrix that transposes 32 bits
+      const u32 byte = (first_column + 8 * j + lane / 4) * 4;
+      b[j][0] = load_tf32(tile_b + tile_byte<row_bytes>(8 * half + lane % 4, byte));
+      b[j][1] = load_tf32(tile_b + tile_byte<row_bytes>(8 * half + lane % 4 + 4, byte));
+    } else if (j % 2 == 0) {
+      u32 two[4];
+      const u32 byte = (first_column + 8 * j + lane / 16 * 8) * 2;
+      load_matrices<true>(two, tile_b + tile_byte<row_bytes>(16 * half + lane % 16, byte));
+      b[j][0] = two[0], b[j][1] = two[1];
+      b[j + 1][0] = two[2], b[j + 1][1] = two[3];
+    }
+  }
+#pragma unroll
+  for (u32 i = 0; i < 4; ++i)
+#pragma unroll
+    for (u32 j = 0; j < 4; ++j) multiply_add<T>(sums[i][j], a[i], b[j]);
+}
+
+}  // namespace matmul
+
+// T: float, bf16 or f16. Shared memory: matmul_plain_shared_bytes<T>().
+template <typename T>
+__device__ inline void matmul_plain(const Arguments& arguments) {
+  using Shape = MatmulPlain;
+  u8* shared = arguments.shared;
+  __builtin_assume(__isShared(shared));
+  const u32 first_row = worker() / 16 * 8;  // of 8 x 4 elements
+  const u32 first_column = worker() % 16 * 4;
+  const matmul::Parts<Shape::kRows, Shape::kColumns> parts{arguments};
+  for (u32 index = 0; index < parts.count(); ++index) {
+    const matmul::Part<T> part = parts.template at<T>(index);
+    matmul::Operand<T, Shape::kRows, Shape::kDepth> a{part.a, part.stride_a, false};
+    matmul::Operand<T, Shape::kDepth, Shape::kColumns> b{part.b, part.stride_b, false};
+    i64 left = part.depth;  // not yet loaded
+    const auto load = [&] {
+      const i32 depth = static_cast<i32>(min(left, static_cast<i64>(Shape::kDepth)));
+      a.load(part.rows, depth);
+      b.load(depth, part.columns);
+      a.from += Shape::kDepth;
+      b.from += Shape::kDepth * b.stride;
+      left -= Shape::kDepth;
+    };
+    float sums[8][4] = {};
+    const u32 steps = static_cast<u32>((part.depth + Shape::kDepth - 1) / Shape::kDepth);
+    load();
+    for (u32 step = 0; step < steps; ++step) {
+      float* columns_a = reinterpret_cast<float*>(shared) + step % 2 * Shape::kFloats;
+      float* rows_b = columns_a + Shape::kDepth * Shape::kPitch;
+      float* to_a = columns_a + worker() % Shape::kDepth * Shape::kPitch + worker() / Shape::kDepth;
+#pragma unroll
+      for (u32 i = 0; i < a.kCount; ++i) to_a[i * a.kApart] = widen(a.held[i]);
+#pragma unroll
+      for (u32 i = 0; i < b.kCount; ++i) rows_b[worker() + i * kWorkers] = widen(b.held[i]);
+      sync_workers();  // and all are done with the step before, whose place the next one takes
+      load();
+#pragma unroll
+      for (u32 k = 0; k < Shape::kDepth; ++k) {
+        const float4* from_a = reinterpret_cast<const float4*>(columns_a + k * Shape::kPitch + first_row);
+        const float4 low = from_a[0], high = from_a[1];
+        const float4 four = *reinterpret_cast<const float4*>(rows_b + k * Shape::kColumns + first_column);
+        const float row_values[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+        const float column_values[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (u32 i = 0; i < 8; ++i)
+#pragma unroll
+          for (u32 j = 0; j < 4; ++j) sums[i][j] = __fmaf_rn(row_values[i], column_values[j], sums[i][j]);
+      }
+    }
+    sync_workers();
+#pragma unroll
+    for (u32 i = 0; i < 8; ++i)
+#pragma unroll
+      for (u32 j = 0; j < 4; j += 2)
+        matmul::stage_two<T, Shape::kColumns>(shared, first_row + i, first_column + j, sums[i][j], sums[i][j + 1]);
+    matmul::store<T, Shape::kRows, Shape::kColumns>(shared, parts.template at<T>(index));
+  }
+}
+
+// T: bf16 or f16 with exact operands, float with tf32. Shared memory: matmul_mma_shared_bytes<T>().
+template <typename T, MmaOperands kOperands = MmaOperands::exact>
+__device__ inline void matmul_mma(const Arguments& arguments) {
+  static_assert((sizeof(T) == 2) == (kOperands == MmaOperands::exact),
+                "tensor cores multiply bf16 and f16 exactly, and float only rounded to tf32");
+  using Shape = MatmulMma<T>;
+  constexpr u32 kStageBytes = Shape::kBytesA + Shape::kBytesB;
+  u8* shared = arguments.shared;
+  __builtin_assume(__isShared(shared));
+  const u32 lane = worker() % 32;
+  const u32 first_row = worker() / 128 * 64;  // of 64 x 32 elements, a warp's
+  const u32 first_column = worker() / 32 % 4 * 32;
+  const matmul::Parts<Shape::kRows, Shape::kColumns> parts{arguments};
+  for (u32 index = 0; index < parts.count(); ++index) {
+    const matmul::Part<T> part = parts.template at<T>(index);
+    matmul::Operand<T, Shape::kRows, Shape::kDepth> a{part.a, part.stride_a,
+                                                      matmul::aligned(16, part.a, part.stride_a)};
+    matmul::Operand<T, Shape::kDepth, Shape::kColumns> b{part.b, part.stride_b,
+                                                         matmul::aligned(16, part.b, part.stride_b)};
+    i64 left = part.depth;  // not yet begun
+    const auto depth = [&] { return static_cast<i32>(min(left, static_cast<i64>(Shape::kDepth))); };
+    const auto end_step = [&] {
+      asm volatile("cp.async.commit_group;" ::: "memory");  // one a step, be it empty: they are counted
+      a.from += Shape::kDepth;
+      b.from += Shape::kDepth * b.stride;
+      left -= Shape::kDepth;
+    };
+    for (u32 stage = 0; stage < Shape::kStages - 1; ++stage) {
+      u8* to = shared + stage * kStageBytes;
+      a.begin(to, part.rows, depth());
+      a.finish(to);
+      b.begin(to + Shape::kBytesA, depth(), part.columns);
+      b.finish(to + Shape::kBytesA);
+      end_step();
+    }
+    float sums[4][4][4] = {};
+    const u32 steps = static_cast<u32>((part.depth + Shape::kDepth - 1) / Shape::kDepth);
+    for (u32 step = 0; step < steps; ++step) {
+      asm volatile("cp.async.wait_group %0;" ::"n"(Shape::kStages - 2) : "memory");
+      sync_workers();  // everyone's copies of this step are there, and the stage of the step before is free
+      const u32 stage = matmul::shared_address(shared) + step % Shape::kStages * kStageBytes;
+      u8* to = shared + (step + Shape::kStages - 1) % Shape::kStages * kStageBytes;
+      // Elements by way of registers travel while a half is multiplied, those of A first: together they are too many.
+      a.begin(to, part.rows, depth());
+      matmul::multiply_half<T>(sums, stage, 0, first_row, first_column);
+      a.finish(to);
+      b.begin(to + Shape::kBytesA, depth(), part.columns);
+      matmul::multiply_half<T>(sums, stage, 1, first_row, first_column);
+      b.finish(to + Shape::kBytesA);
+      end_step();
+    }
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    sync_workers();
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i)
+#pragma unroll
+      for (u32 j = 0; j < 4; ++j)
+#pragma unroll
+        for (u32 e = 0; e < 4; e += 2)
+          matmul::stage_two<T, Shape::kColumns>(shared, first_row + 16 * i + lane / 4 + 4 * e,
+                                                first_column + 8 * j + lane % 4 * 2, sums[i][j][e], sums[i][j][e + 1]);
+    matmul::store<T, Shape::kRows, Shape::kColumns>(shared, parts.template at<T>(index));
+  }
+}
+
+}  // namespace tileway
+
+#endif  // __CUDACC__
