@@ -94,6 +94,7 @@ struct Loaded {
     take(driver.MemcpyHtoD, "cuMemcpyHtoD_v2");
     take(driver.MemcpyDtoH, "cuMemcpyDtoH_v2");
     take(driver.MemsetD8, "cuMemsetD8_v2");
+    take(driver.TensorMapEncodeTiled, "cuTensorMapEncodeTiled");
     if (!why_not.empty()) return;
     int count = 0;
     if (const Result result = driver.Init(0); result != 0) {

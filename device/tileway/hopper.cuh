@@ -1,0 +1,183 @@
+// Hopper's own instructions, each in a small function: barriers in shared memory, tensor loads, and matrix products of
+// warpgroups. For sm_90a only; included by kernels that are compiled for it. Addresses in shared memory are the 32-bit
+// ones of the shared window (shared_address).
+#pragma once
+
+#include "tileway/signal.cuh"
+#include "tileway/types.cuh"
+
+namespace tileway {
+
+__device__ __forceinline__ u32 shared_address(const void* shared) {
+  return static_cast<u32>(__cvta_generic_to_shared(shared));
+}
+
+// How long to wait for what should come soon: until a moment of now_ns(), or until somebody gives up.
+struct Patience {
+  u64 deadline_ns;
+  const Abort* abort;
+};
+
+// ---- Barriers. One phase of a barrier ends when `arrivals` threads have arrived and all expected bytes have landed;
+// the parity of phase p is p mod 2, and a fresh barrier is in phase 0. So a wait for parity 1 passes at first.
+
+__device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// After the inits, by the thread that made them: tensor loads see the barriers. Other threads do after __syncthreads.
+__device__ __forceinline__ void mbarrier_init_done() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+// Arrives, and has the phase last until that many bytes have been loaded besides.
+__device__ __forceinline__ void mbarrier_arrive_expecting(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// Arrives with release semantics.
+__device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// Whether the phase of that parity has ended; may sleep a little first. Acquire semantics when it has.
+__device__ __forceinline__ bool mbarrier_try_wait(u32 barrier, u32 parity) {
+  u32 ended;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}"
+      : "=r"(ended)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return ended != 0;
+}
+// Waits for that; false when patience ran out first. Looks only every 100 us whether it is too late, and at the flag,
+// which is in the host's memory.
+__device__ __forceinline__ bool mbarrier_wait(u32 barrier, u32 parity, const Patience& patience) {
+  constexpr u64 kLook = 100000;
+  u64 next_look = 0;
+  while (!mbarrier_try_wait(barrier, parity)) {
+    const u64 now = now_ns();
+    if (next_look == 0) next_look = now + kLook;
+    if (now < next_look) continue;
+    u32 raised;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(raised) : "l"(patience.abort) : "memory");
+    if (raised != 0 || now >= patience.deadline_ns) return false;
+    next_look = now + kLook;
+  }
+  return true;
+}
+
+// ---- Tensor loads. A tensor map is 128 bytes, written by the host (src/runtime/cuda/tensor_map.hpp).
+
+// Once a block for each map in global memory, before its first use and by the thread that uses it: the unit that reads
+// maps keeps copies, and one from before the host's last write may linger.
+__device__ __forceinline__ void tensor_map_acquire(const void* map) {
+  asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
+}
+// Loads the box of the map that begins at (x, y, z), x counting along rows, to shared memory, swizzled as the map says,
+// with zeros outside the map's extents. Its bytes, zeros included, count at the barrier. One thread calls it.
+__device__ __forceinline__ void tensor_load(u32 to, const void* map, u32 x, u32 y, u32 z, u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
+      ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+      : "memory");
+}
+
+// ---- Matrix products of a warpgroup: four warps, the first one's number divisible by four, execute these together.
+
+// How wgmma finds an operand in shared memory that is swizzled by 128 bytes: the sixteen-byte chunk c of the 128-byte
+// line l lies at c ^ (l mod 8). Lines count from a 1024-byte boundary, on which eight lines, one atom, begin. Atoms are
+// `stride` bytes apart in groups of eight lines; `leading` bytes apart along the lines (of no meaning for K-major
+// operands, whose instruction takes less than a line).
+__device__ __forceinline__ u64 wgmma_operand(u32 address, u32 leading, u32 stride) {
+  constexpr u64 kSwizzle128 = 1;
+  return kSwizzle128 << 62 | static_cast<u64>(stride >> 4) << 32 | static_cast<u64>(leading >> 4) << 16 |
+         static_cast<u64>(address >> 4);
+}
+// The operand that begins so many bytes later. Addresses of shared memory stay below what the field holds.
+__device__ __forceinline__ u64 wgmma_advance(u64 operand, u32 bytes) { return operand + (bytes >> 4); }
+
+// Before the first product, and whenever the accumulators were touched by anything else.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// Makes a group of the products since the last one.
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Waits until at most `pending` groups are unfinished. What they read may then be overwritten.
+template <u32 pending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+// After the last wait: no use of the accumulators is moved before it.
+template <u32 count>
+__device__ __forceinline__ void wgmma_settle(float (&sums)[count]) {
+#pragma unroll
+  for (u32 i = 0; i < count; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+}
+
+// What PTX calls an element.
+template <typename T>
+struct PtxName;
+template <>
+struct PtxName<bf16> {
+  static constexpr char text[] = "bf16";
+};
+template <>
+struct PtxName<f16> {
+  static constexpr char text[] = "f16";
+};
+
+// Two sums rounded to neighbours in memory, the first one first.
+template <typename T>
+__device__ __forceinline__ u32 narrow_pair(float first, float second) {
+  u32 pair;
+  asm("cvt.rn.%3x2.f32 %0, %2, %1;" : "=r"(pair) : "f"(first), "f"(second), "C"(PtxName<T>::text));
+  return pair;
+}
+
+// d += A x B: A is 64 x 16 and K-major, B is 16 x 256 and N-major. Thread t of the warpgroup holds of row
+// 16 * (t / 32) + t % 32 / 4, for each block j of eight columns, columns 8 * j + 2 * (t % 4) and the next in d[4 * j]
+// and d[4 * j + 1], and of the row eight further down the same columns in d[4 * j + 2] and d[4 * j + 3].
+template <typename T>
+__device__ __forceinline__ void wgmma_64x256x16(float (&d)[128], u64 a, u64 b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.%130.%130 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      " %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      " %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+      " %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+      " %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+      "%128, %129, 1, 1, 1, 0, 1;"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
+        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
+        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]),
+        "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]),
+        "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]),
+        "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]),
+        "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
+      : "l"(a), "l"(b), "C"(PtxName<T>::text));
+}
+
+// ---- Registers: warpgroups hand them from one to another; all four warps of one call it.
+
+template <u32 count>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
+}
+template <u32 count>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
+}
+
+}  // namespace tileway

@@ -1,0 +1,39 @@
+// What Hopper's tensor loads (TMA) are told of the memory they load from. Maps are used by device/tileway/hopper.cuh.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/cuda/driver.hpp"
+
+namespace tileway::cuda {
+
+// CUtensorMap. Kernels read it from global memory, 128-byte aligned there too; each block calls tensor_map_acquire once
+// before it uses a map that was copied there.
+struct alignas(128) TensorMap {
+  std::uint64_t words[16];
+};
+
+// A box of a row-major buffer of two-byte elements, possibly one of a batch of such. Strides are in elements.
+struct TensorBox {
+  Address first = 0;  // of the box, not of the buffer
+  std::uint64_t rows = 0;
+  std::uint64_t columns = 0;
+  std::uint64_t row_stride = 0;
+  std::uint64_t batches = 1;
+  std::uint64_t batch_stride = 0;  // of no meaning for one batch
+};
+
+// How many lines one load takes, of 64 elements each: what hopper_produce expects of each operand's map.
+inline constexpr unsigned kLinesOfA = 128;
+inline constexpr unsigned kLinesOfB = 64;
+
+// Whether tensor loads can take the box: its first element and its strides are multiples of 16 bytes, rows do not
+// overlap, and no extent is zero or beyond 32 bits.
+bool tma_can_take(const TensorBox& box);
+
+// The map of loads of `lines` lines of 64 elements, swizzled by 128 bytes, with zeros outside the box: nothing outside
+// it is touched. Three dimensions: along rows, across rows, batches. For boxes that tma_can_take; throws Error (system)
+// where the driver refuses.
+TensorMap tensor_map(const TensorBox& box, unsigned lines);
+
+}  // namespace tileway::cuda
