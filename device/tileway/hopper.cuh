@@ -15,7 +15,7 @@ __device__ __forceinline__ u32 shared_address(const void* shared) {
 // How long to wait for what should come soon: until a moment of now_ns(), or until somebody gives up.
 struct Patience {
   u64 deadline_ns;
-  const Abort* abort;
+  const u32* abort;
 };
 
 // ---- Barriers. One phase of a barrier ends when `arrivals` threads have arrived and all expected bytes have landed;
@@ -51,8 +51,7 @@ __device__ __forceinline__ bool mbarrier_try_wait(u32 barrier, u32 parity) {
       : "memory");
   return ended != 0;
 }
-// Waits for that; false when patience ran out first. Looks only every 100 us whether it is too late, and at the flag,
-// which is in the host's memory.
+// Waits for that; false when patience ran out first. Looks only every 100 us whether it is too late, or somebody has given up.
 __device__ __forceinline__ bool mbarrier_wait(u32 barrier, u32 parity, const Patience& patience) {
   constexpr u64 kLook = 100000;
   u64 next_look = 0;
@@ -60,9 +59,7 @@ __device__ __forceinline__ bool mbarrier_wait(u32 barrier, u32 parity, const Pat
     const u64 now = now_ns();
     if (next_look == 0) next_look = now + kLook;
     if (now < next_look) continue;
-    u32 raised;
-    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(raised) : "l"(patience.abort) : "memory");
-    if (raised != 0 || now >= patience.deadline_ns) return false;
+    if (given_up(patience.abort) || now >= patience.deadline_ns) return false;
     next_look = now + kLook;
   }
   return true;

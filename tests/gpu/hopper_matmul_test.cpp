@@ -60,7 +60,7 @@ __device__ __forceinline__ void walk(const Job& job) {
   const HopperRing ring(shared);
   if (threadIdx.x == 0) hopper_init_ring(ring);
   __syncthreads();
-  const Patience patience{now_ns() + job.patience_ns, reinterpret_cast<const Abort*>(job.abort)};
+  const Patience patience{now_ns() + job.patience_ns, reinterpret_cast<const u32*>(job.abort)};
   u32* const failed = reinterpret_cast<u32*>(job.failed);
   const u32 tiles = (job.m + kHopperTileRows - 1) / kHopperTileRows *
                     ((job.n + kHopperTileColumns - 1) / kHopperTileColumns) * job.batches;

@@ -101,9 +101,10 @@ namespace tileway {{
 {}    }}
   }}
 }};
+constexpr u32 kSharedBytes = {};
 }}  // namespace tileway
 
-extern "C" __device__ tileway::u32 tileway_shared_bytes = tileway::{};
+extern "C" __device__ tileway::u32 tileway_shared_bytes = tileway::kSharedBytes;
 extern "C" __global__ void __launch_bounds__(tileway::kBlockThreads, 1)
     tileway_run(const __grid_constant__ tileway::Launch launch) {{
   extern __shared__ __align__(1024) tileway::u8 shared[];
@@ -111,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(tileway::kBlockThreads, 1)
 }}
 extern "C" __global__ void tileway_clock(tileway::u64* time) {{ *time = tileway::now_ns(); }}
 )",
-                     functions, cases, shared == "0" ? "u32{0}" : shared);
+                     functions, cases, shared);
 }
 
 }  // namespace tileway::cuda
