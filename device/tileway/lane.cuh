@@ -31,12 +31,12 @@ struct Run {
   }
 };
 
-__device__ inline volatile PlaceRow* place_of(const LaneRow& lane) {
+__device__ __forceinline__ volatile PlaceRow* place_of(const LaneRow& lane) {
   return reinterpret_cast<volatile PlaceRow*>(lane.place);
 }
 
 template <typename Signal>
-__device__ inline bool await_as(const Run& run, const LaneRow& lane, const TaskRow& task, const WaitRow& row) {
+__device__ __forceinline__ bool await_as(const Run& run, const LaneRow& lane, const TaskRow& task, const WaitRow& row) {
   const auto* signal = reinterpret_cast<const Signal*>(row.signal);
   const u32 begun = run.epoch * row.total;
   if (reached(load(signal), begun + row.value)) return true;
@@ -57,12 +57,12 @@ __device__ inline bool await_as(const Run& run, const LaneRow& lane, const TaskR
 }
 
 // Waits for one signal of a task, at the scope at which it is raised. False once anybody has given up.
-__device__ inline bool await(const Run& run, const LaneRow& lane, const TaskRow& task, const WaitRow& row) {
+__device__ __forceinline__ bool await(const Run& run, const LaneRow& lane, const TaskRow& task, const WaitRow& row) {
   return row.system != 0 ? await_as<SystemSignal>(run, lane, task, row) : await_as<DeviceSignal>(run, lane, task, row);
 }
 
 // Raises one signal of a task. Whatever the task stored is done: its threads have met since.
-__device__ inline void raise(const Run& run, const NotifyRow& row) {
+__device__ __forceinline__ void raise(const Run& run, const NotifyRow& row) {
   if (row.kind == NotifyRow::set) {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(row.signal), "r"(run.epoch + 1) : "memory");
   } else if (row.system != 0) {
@@ -73,7 +73,7 @@ __device__ inline void raise(const Run& run, const NotifyRow& row) {
 }
 
 // For tests: a moment between 0 and Control::delay_ns, other for each task, block and run.
-__device__ inline void dawdle(const Run& run, u32 task) {
+__device__ __forceinline__ void dawdle(const Run& run, u32 task) {
   const u64 most = run.control()->delay_ns;
   if (most == 0) return;
   u32 hash = (run.epoch * 2654435761u) ^ (task * 2246822519u) ^ (blockIdx.x * 3266489917u);
@@ -84,10 +84,21 @@ __device__ inline void dawdle(const Run& run, u32 task) {
   while (now_ns() < until) __nanosleep(100);
 }
 
-// The workers of a block: their lane from its first task to its last.
+// What a kernel has that loads nothing ahead; see pipeline.cuh for one that does.
+struct NoPipeline {
+  static constexpr bool kPresent = false;
+  static constexpr u32 kRingBytes = 0;
+  static constexpr u32 kSharedBytes = 0;
+  struct Position {};
+};
+
+// The workers of a block: their lane from its first task to its last. `stored`: how many tasks they are done with.
 template <typename Bodies>
-__device__ inline void work(const Run& run, const LaneRow& lane, u8* shared) {
+__device__ __forceinline__ void work(const Run& run, const LaneRow& lane, u8* shared, u32* stored) {
+  using Pipeline = typename Bodies::Pipeline;
   __shared__ View views[kMaxViews];
+  u8* scratch = shared + Pipeline::kRingBytes;
+  typename Pipeline::Position position{};
   const u32 self = worker();
   volatile PlaceRow* place = place_of(lane);
   auto* events = reinterpret_cast<EventRow*>(run.launch.events);
@@ -111,10 +122,17 @@ __device__ inline void work(const Run& run, const LaneRow& lane, u8* shared) {
     draining = any_worker(failed) || draining;
     if (!draining) {
       if (self == 0 && events != nullptr) events[lane.first + i].begin = now_ns();
-      Bodies::run(row.variant, {run.rows<BodyRow>(run.launch.bodies)[row.body], views, views + row.reads, row.reads,
-                                row.writes, shared, row.task, run.failure(), &run.control()->abort});
+      bool loaded_ahead = false;
+      if constexpr (Pipeline::kPresent) {
+        loaded_ahead = row.a_map != kNoMap;
+        if (loaded_ahead) draining = any_worker(!Pipeline::multiply(run, views, position, shared, scratch));
+      }
+      if (!loaded_ahead)
+        Bodies::run(row.variant, {run.rows<BodyRow>(run.launch.bodies)[row.body], views, views + row.reads, row.reads,
+                                  row.writes, scratch, row.task, run.failure(), &run.control()->abort});
     }
     sync_workers();
+    if (self == 0) store_release(stored, i + 1);
     if (draining) continue;
     for (u32 n = self; n < row.notifies; n += kWorkers)
       raise(run, run.rows<NotifyRow>(run.launch.notifies)[row.first_notify + n]);
@@ -124,7 +142,7 @@ __device__ inline void work(const Run& run, const LaneRow& lane, u8* shared) {
 }
 
 // A service warp: opens the gates of a stream's tasks, each when its signals have come.
-__device__ inline void open_gates(const Run& run, const LaneRow& lane, volatile u32* opened) {
+__device__ __forceinline__ void open_gates(const Run& run, const LaneRow& lane, volatile u32* opened) {
   const u32 self = threadIdx.x % 32;
   auto* gates = reinterpret_cast<StreamGate*>(run.launch.gates);
   auto* events = reinterpret_cast<EventRow*>(run.launch.events);
@@ -148,7 +166,7 @@ __device__ inline void open_gates(const Run& run, const LaneRow& lane, volatile 
 }
 
 // Another one: raises the notifications of a stream's tasks, each when the stream has done it.
-__device__ inline void raise_for_stream(const Run& run, const LaneRow& lane, const volatile u32* opened) {
+__device__ __forceinline__ void raise_for_stream(const Run& run, const LaneRow& lane, const volatile u32* opened) {
   const u32 self = threadIdx.x % 32;
   auto* gates = reinterpret_cast<StreamGate*>(run.launch.gates);
   auto* events = reinterpret_cast<EventRow*>(run.launch.events);
@@ -179,21 +197,33 @@ __device__ inline void raise_for_stream(const Run& run, const LaneRow& lane, con
 // The whole kernel. All blocks of the grid are resident; the run's number lies in device memory, so that a captured
 // launch may be replayed.
 template <typename Bodies>
-__device__ inline void run_rank(const Launch& launch, u8* shared) {
+__device__ __forceinline__ void run_rank(const Launch& launch, u8* shared) {
+  using Pipeline = typename Bodies::Pipeline;
   __shared__ u32 opened;
+  __shared__ u32 stored;
   auto* progress = reinterpret_cast<volatile Progress*>(launch.progress);
   const Run run{launch, progress->runs};
   if (threadIdx.x == 0) {
     opened = 0;
+    stored = 0;
+    if constexpr (Pipeline::kPresent) Pipeline::begin(shared);
     if (blockIdx.x == 0) *reinterpret_cast<volatile u32*>(launch.runs_begun) = run.epoch + 1;
   }
   __syncthreads();
+  const LaneRow& lane = run.rows<LaneRow>(launch.lanes)[blockIdx.x];
   if (threadIdx.x >= kServiceThreads) {
-    work<Bodies>(run, run.rows<LaneRow>(launch.lanes)[blockIdx.x], shared);
-  } else if (blockIdx.x < launch.stream_lane_count) {
-    const LaneRow& lane = run.rows<LaneRow>(launch.stream_lanes)[blockIdx.x];
-    if (threadIdx.x / 32 == 2) open_gates(run, lane, &opened);
-    if (threadIdx.x / 32 == 3) raise_for_stream(run, lane, &opened);
+    if constexpr (Pipeline::kPresent) Pipeline::worker_registers();
+    work<Bodies>(run, lane, shared, &stored);
+  } else {
+    if constexpr (Pipeline::kPresent) {
+      Pipeline::service_registers();
+      if (threadIdx.x / 32 == 0) Pipeline::load(run, lane, shared, &stored);
+    }
+    if (blockIdx.x < launch.stream_lane_count) {
+      const LaneRow& served = run.rows<LaneRow>(launch.stream_lanes)[blockIdx.x];
+      if (threadIdx.x / 32 == 2) open_gates(run, served, &opened);
+      if (threadIdx.x / 32 == 3) raise_for_stream(run, served, &opened);
+    }
   }
   __syncthreads();
   if (threadIdx.x != 0) return;

@@ -31,29 +31,39 @@ struct alignas(8) SystemSignal {
 };
 
 // Release, then add.
-__device__ inline void notify(DeviceSignal* signal, u32 amount) {
+__device__ __forceinline__ void notify(DeviceSignal* signal, u32 amount) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(signal), "r"(amount) : "memory");
 }
-__device__ inline void notify(SystemSignal* signal, u32 amount) {
+__device__ __forceinline__ void notify(SystemSignal* signal, u32 amount) {
   asm volatile("red.release.sys.global.add.u32 [%0], %1;" ::"l"(signal), "r"(amount) : "memory");
 }
 
 // Load, then acquire.
-__device__ inline u32 load(const DeviceSignal* signal) {
+__device__ __forceinline__ u32 load(const DeviceSignal* signal) {
   u32 value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(signal) : "memory");
   return value;
 }
-__device__ inline u32 load(const SystemSignal* signal) {
+__device__ __forceinline__ u32 load(const SystemSignal* signal) {
   u32 value;
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(signal) : "memory");
   return value;
 }
 
-__device__ inline bool reached(u32 value, u32 target) { return static_cast<int>(value - target) >= 0; }
+__device__ __forceinline__ bool reached(u32 value, u32 target) { return static_cast<int>(value - target) >= 0; }
+
+// Between threads of a block, in shared memory: what was done before the store is seen after the load.
+__device__ __forceinline__ void store_release(u32* shared, u32 value) {
+  asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(shared), "r"(value) : "memory");
+}
+__device__ __forceinline__ u32 load_acquire(const u32* shared) {
+  u32 value;
+  asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(value) : "l"(shared) : "memory");
+  return value;
+}
 
 // Nanoseconds since some moment, the same for all SMs of a GPU.
-__device__ inline u64 now_ns() {
+__device__ __forceinline__ u64 now_ns() {
   u64 time;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
   return time;
@@ -63,7 +73,7 @@ __device__ inline u64 now_ns() {
 enum class Waited : int { done, late, aborted };
 
 // Whether somebody has given up: set once by whoever does, a block, the host or a peer, and then seen by all who wait.
-__device__ inline bool given_up(const u32* abort) {
+__device__ __forceinline__ bool given_up(const u32* abort) {
   u32 raised;
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(raised) : "l"(abort) : "memory");
   return raised != 0;
@@ -72,7 +82,7 @@ __device__ inline bool given_up(const u32* abort) {
 // Spins until the signal has reached its target, the deadline (by now_ns) has passed, or somebody has given up. Looks
 // at clock and flag every few dozen polls only. After anything but `done` nothing that was waited for may be read.
 template <typename Signal>
-__device__ inline Waited wait(const Signal* signal, u32 target, u64 deadline_ns, const u32* abort) {
+__device__ __forceinline__ Waited wait(const Signal* signal, u32 target, u64 deadline_ns, const u32* abort) {
   constexpr int kPolls = 64;
   while (true) {
     for (int i = 0; i < kPolls; ++i) {
@@ -84,11 +94,11 @@ __device__ inline Waited wait(const Signal* signal, u32 target, u64 deadline_ns,
 }
 
 // Orders this thread's accesses before it with those after it, as seen by the GPU or by everyone.
-__device__ inline void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-__device__ inline void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+__device__ __forceinline__ void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+__device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 // Between ordinary accesses and those of the asynchronous proxy (TMA) to global memory, either way. sm_90 and up.
-__device__ inline void fence_async_proxy() {
+__device__ __forceinline__ void fence_async_proxy() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.global;" ::: "memory");
 #endif

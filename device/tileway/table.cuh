@@ -79,7 +79,11 @@ struct TaskRow {
   u32 first_notify;
   u32 after_previous;
   i32 joint;
+  u32 a_map;  // of a product whose operands are loaded by TMA: tensor maps, or kNoMap
+  u32 b_map;
 };
+inline constexpr u32 kNoMap = ~0u;
+inline constexpr u32 kMapBytes = 128;
 
 struct LaneRow {
   u64 place;  // PlaceRow
@@ -149,6 +153,7 @@ struct Launch {
   u64 waits;      // WaitRow
   u64 notifies;   // NotifyRow
   u64 bodies;     // BodyRow
+  u64 maps;       // tensor maps
   u64 runs_begun;    // u32, which peers may read
   u64 progress;      // Progress
   u64 control;       // Control

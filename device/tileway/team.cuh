@@ -10,11 +10,11 @@
 namespace tileway {
 
 // This thread's number among the workers.
-__device__ inline u32 worker() { return threadIdx.x - kServiceThreads; }
+__device__ __forceinline__ u32 worker() { return threadIdx.x - kServiceThreads; }
 // All workers: what one stored in shared or global memory before, the others see after.
-__device__ inline void sync_workers() { asm volatile("bar.sync 1, %0;" ::"n"(kWorkers) : "memory"); }
+__device__ __forceinline__ void sync_workers() { asm volatile("bar.sync 1, %0;" ::"n"(kWorkers) : "memory"); }
 // The same, and whether any worker said yes.
-__device__ inline bool any_worker(bool yes) {
+__device__ __forceinline__ bool any_worker(bool yes) {
   u32 any;
   asm volatile(
       "{\n"
@@ -43,19 +43,19 @@ struct Arguments {
 };
 
 template <typename T>
-__device__ inline T* at(const View& view, i64 offset) {
+__device__ __forceinline__ T* at(const View& view, i64 offset) {
   return reinterpret_cast<T*>(view.data) + offset;
 }
-__device__ inline i64 volume(const View& view) {
+__device__ __forceinline__ i64 volume(const View& view) {
   i64 product = 1;
   for (u32 d = 0; d < view.dims; ++d) product *= view.extent[d];
   return product;
 }
 // The extent of a row: that of the last dimension, 1 for a scalar.
-__device__ inline i64 row_length(const View& view) { return view.dims == 0 ? 1 : view.extent[view.dims - 1]; }
+__device__ __forceinline__ i64 row_length(const View& view) { return view.dims == 0 ? 1 : view.extent[view.dims - 1]; }
 
 // Records what went wrong, unless something did before, and gives up for the rank.
-__device__ inline void report(Failure* failure, u32* abort, const Failure& what) {
+__device__ __forceinline__ void report(Failure* failure, u32* abort, const Failure& what) {
   if (atomicCAS_system(&failure->claimed, 0u, 1u) == 0) {
     failure->task = what.task;
     failure->signal = what.signal;
@@ -70,7 +70,7 @@ __device__ inline void report(Failure* failure, u32* abort, const Failure& what)
   }
   *reinterpret_cast<volatile u32*>(abort) = 1;
 }
-__device__ inline void report(const Arguments& arguments, Failure what) {
+__device__ __forceinline__ void report(const Arguments& arguments, Failure what) {
   what.task = arguments.task;
   report(arguments.failure, arguments.abort, what);
 }

@@ -1,10 +1,11 @@
-// Runs the encoder tensor-parallel on CPU ranks, and holds it against an independent implementation and against one
+// Runs the encoder tensor-parallel on CPU ranks or GPUs, and holds it against an independent implementation and against one
 // rank.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include "tileway/error.hpp"
 #include "tileway/executor.hpp"
 #include "tileway/explore.hpp"
+#include "tileway/place.hpp"
 #include "tileway/schedule.hpp"
 #include "tileway/verify.hpp"
 
@@ -60,11 +62,13 @@ struct Measured {
   std::vector<TraceSummary> summaries;
 };
 
-Measured measure(Group& group, const Program& program, const std::string& schedule, const Bindings& inputs) {
-  const ProvenPlan proven =
-      ProvenPlan::prove(lower(program, Schedule::named(program, schedule), Topology::host(program.world())).plan);
+Measured measure(const Place& place, Group& group, const Program& program, const std::string& schedule,
+                 const Bindings& inputs) {
+  const ProvenPlan proven = ProvenPlan::prove(
+      lower(program, Schedule::named(program, schedule), topology_of(place, program.world())).plan);
   const Plan& plan = proven.plan();
-  HostExecutor executor(group, proven, {.trace = true});
+  const std::unique_ptr<Executor> owner = make_executor(place, group, proven, true);
+  Executor& executor = *owner;
   for (const auto& [name, parts] : inputs) executor.set_input(name, parts[group.rank()]);
   executor.run();
   std::vector<double> times;
@@ -154,8 +158,6 @@ void prove_for_gpus(const Config& config, const Batch& batch) {
 }
 
 void run(const Arguments& arguments) {
-  TW_REQUIRE(arguments.executor == "auto" || arguments.executor == "host", ErrorKind::invalid, .where = "--executor",
-             .what = "this build cannot run it", .expected = "auto or host", .got = arguments.executor);
   const nlohmann::json prepared = read_json(arguments.batch);
   const auto sentences = prepared.at("sentences").get<std::vector<std::string>>();
   const Batch batch = read_batch(prepared);
@@ -165,7 +167,7 @@ void run(const Arguments& arguments) {
   Array alone;
   Group::threads(1, [&](Group& group) {
     const Program program = build(config, batch, 1);
-    alone = measure(group, program, "unfused", load_inputs(program, weights, batch)).embeddings;
+    alone = measure({}, group, program, "unfused", load_inputs(program, weights, batch)).embeddings;
   });
   print_similarities(alone, sentences);
 
@@ -180,15 +182,17 @@ void run(const Arguments& arguments) {
     require_close(Array::from(DType::f32, alone.shape(), flat), got,
                   "the fixture (" + fixture.at("made_with").get<std::string>() + ")");
   };
-  fmt::print("\n1 rank\n");
+  fmt::print("\n1 rank on the host\n");
   check_fixture(alone);
   for (int ranks : arguments.ranks) {
     const Program program = build(config, batch, ranks);
     const Bindings inputs = load_inputs(program, weights, batch);
-    fmt::print("\n{} ranks, {} sentences of up to {} tokens\n", ranks, batch.sentences, batch.tokens);
-    Group::spawn(ranks, [&](Group& group) {
-      const Measured unfused = measure(group, program, "unfused", inputs);
-      const Measured overlapped = measure(group, program, "overlapped", inputs);
+    const Place place = choose_place(arguments.executor, ranks);
+    fmt::print("\n{} ranks ({}), {} sentences of up to {} tokens\n", ranks, place.name(), batch.sentences, batch.tokens);
+    std::fflush(stdout);
+    start_ranks(place, ranks, [&](Group& group) {
+      const Measured unfused = measure(place, group, program, "unfused", inputs);
+      const Measured overlapped = measure(place, group, program, "overlapped", inputs);
       if (group.rank() != 0) return;
       check_fixture(overlapped.embeddings);
       require_close(alone, overlapped.embeddings, "one rank");
@@ -208,7 +212,7 @@ int main(int argc, char** argv) {
   app.add_option("--batch", arguments.batch, "what prepare.py wrote")->required();
   app.add_option("--fixture", arguments.fixture, "expected embeddings")->required();
   app.add_option("--ranks", arguments.ranks, "how many ranks, one run each")->check(CLI::Range(1, 64));
-  app.add_option("--executor", arguments.executor, "auto or host");
+  app.add_option("--executor", arguments.executor, "auto, host or cuda");
   try {
     app.parse(argc, argv);
     tileway::encoder::run(arguments);

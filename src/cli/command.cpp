@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 
-#include "runtime/cuda/driver.hpp"
 #include "tileway/error.hpp"
 #include "tileway/ops.hpp"
 
@@ -28,26 +26,6 @@ void add_common(CLI::App& command, Options& options) {
   command.add_option("--topology", options.topology, "plan for another machine: ranks=8,lanes=132,copy=2");
   command.add_option("--seed", options.seed, "of the random inputs, or the first order to explore")
       ->capture_default_str();
-}
-
-Place choose_place(const std::string& executor, int ranks) {
-  TW_REQUIRE(executor == "auto" || executor == "host" || executor == "cuda", ErrorKind::invalid, .where = "--executor",
-             .what = "unknown name", .expected = "auto, host or cuda", .got = executor);
-  if (executor == "host") return {};
-  const cuda::Fleet fleet = cuda::fleet();
-  if (executor == "auto" && fleet.gpus < ranks) return {};
-  TW_REQUIRE(fleet.gpus > 0, ErrorKind::invalid, .where = "--executor", .what = "there is no GPU here",
-             .expected = "auto or host", .got = executor, .hint = "`tileway doctor` says what is missing");
-  return {true, fleet.gpus, fleet.multiprocessors};
-}
-
-std::unique_ptr<Executor> make_executor(const Place& place, Group& group, const ProvenPlan& plan,
-                                        const Options& options, bool trace) {
-  if (!place.cuda)
-    return std::make_unique<HostExecutor>(
-        group, plan, HostExecutor::Options{.link_gb_s = options.link_gb_s, .trace = trace});
-  TW_REQUIRE(options.link_gb_s == 0, ErrorKind::invalid, .where = "--link", .what = "only the host's link can be slowed");
-  return std::make_unique<CudaExecutor>(group, plan, CudaExecutor::Options{.trace = trace});
 }
 
 std::vector<std::int64_t> parse_size(const std::string& text) {
@@ -88,14 +66,7 @@ std::vector<std::string> schedule_names(const std::string& text) {
 }
 
 Topology make_topology(const Options& options, int ranks, const Place& place) {
-  if (options.topology.empty()) {
-    if (!place.cuda) return Topology::host(ranks);
-    Topology topology = Topology::gpus(ranks);
-    const int sharing = (ranks + place.gpus - 1) / place.gpus;
-    topology.lanes = std::max(1, place.multiprocessors / sharing);
-    if (sharing > 1) topology.copy = 0;  // there is no link to copy over
-    return topology;
-  }
+  if (options.topology.empty()) return topology_of(place, ranks);
   const bool file = options.topology.find('=') == std::string::npos;
   std::string text = file ? read_file(options.topology) : options.topology;
   while (!text.empty() && text.back() == '\n') text.pop_back();
@@ -138,26 +109,26 @@ int on_ranks(const Place& place, int ranks, const std::function<int(Group&)>& bo
       throw;
     }
   }
-  if (place.cuda && ranks > place.gpus) {
-    int answer = kDone;
-    Group::threads(ranks, [&](Group& group) {
-      const int status = body(group);
-      if (group.rank() == 0) answer = status;
-    });
-    return answer;
-  }
   // Rank 0's answer comes back in memory that both processes see.
   void* page = mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   TW_REQUIRE(page != MAP_FAILED, ErrorKind::system, .where = "ranks", .what = "no shared memory",
              .got = std::strerror(errno));
   int* answer = static_cast<int*>(page);
-  Group::spawn(ranks, [&](Group& group) {
+  start_ranks(place, ranks, [&](Group& group) {
     const int status = body(group);
     if (group.rank() == 0) *answer = status;
   });
   const int status = *answer;
   munmap(page, sizeof(int));
   return status;
+}
+
+std::unique_ptr<Executor> make_executor(const Place& place, Group& group, const ProvenPlan& plan,
+                                        const Options& options, bool trace) {
+  if (options.link_gb_s == 0) return tileway::make_executor(place, group, plan, trace);
+  TW_REQUIRE(!place.cuda, ErrorKind::invalid, .where = "--link", .what = "only the host's link can be slowed");
+  return std::make_unique<HostExecutor>(group, plan,
+                                        HostExecutor::Options{.link_gb_s = options.link_gb_s, .trace = trace});
 }
 
 void set_inputs(Executor& executor, const Bindings& inputs, int rank) {

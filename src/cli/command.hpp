@@ -11,6 +11,7 @@
 #include "tileway/executor.hpp"
 #include "tileway/group.hpp"
 #include "tileway/interpreter.hpp"
+#include "tileway/place.hpp"
 #include "tileway/program.hpp"
 #include "tileway/schedule.hpp"
 
@@ -39,18 +40,6 @@ struct Options {
 // Adds OP and the options that every command on an operator takes.
 void add_common(CLI::App& command, Options& options);
 
-// Where ranks run: on CPUs, or on so many GPUs.
-struct Place {
-  bool cuda = false;
-  int gpus = 0;
-  int multiprocessors = 0;  // of each
-  const char* name() const { return cuda ? "cuda" : "host"; }
-};
-// As --executor says; auto is cuda where there is a GPU for each rank. Throws Error (invalid) for a name that is
-// unknown or an executor that cannot run here.
-Place choose_place(const std::string& executor, int ranks);
-std::unique_ptr<Executor> make_executor(const Place& place, Group& group, const ProvenPlan& plan,
-                                        const Options& options, bool trace);
 // "513x1025x1023"; throws Error (invalid).
 std::vector<std::int64_t> parse_size(const std::string& text);
 // The operator or file with this size; ranks as asked.
@@ -67,13 +56,16 @@ std::vector<Plan> make_plans(const Options& options);
 // What was proven, in two lines.
 std::string proof_text(const Proof& proof);
 
-// Runs `body` on every rank: those of a launcher if one has started this process, else `ranks` processes started here;
-// threads of this one where ranks share a GPU. Returns what rank 0's body returned (under a launcher: this rank's).
+// Runs `body` on every rank: those of a launcher if one has started this process, else `ranks` started here. Returns what rank 0's body returned (under a launcher: this rank's).
 int on_ranks(const Place& place, int ranks, const std::function<int(Group&)>& body);
 
 // Sets inputs, and collects what all ranks hold of every output.
 void set_inputs(Executor& executor, const Bindings& inputs, int rank);
 Bindings collect_outputs(Group& group, Executor& executor, const Program& program);
+
+// The place's executor, with the host's link slowed as --link says.
+std::unique_ptr<Executor> make_executor(const Place& place, Group& group, const ProvenPlan& plan,
+                                        const Options& options, bool trace = false);
 
 // Writes a file; throws Error (invalid) naming it when that fails.
 void write_file(const std::string& path, const std::string& text);

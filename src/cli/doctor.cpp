@@ -56,10 +56,10 @@ int doctor(const std::string& json_path) {
   fmt::print("  {} cores ({}), {:.1f} GiB of memory, at most {} open files\n", std::thread::hardware_concurrency(),
              cpu_name(), memory, files.rlim_cur);
   report_cuda(report);
-  report["executor"] = "host";
-  fmt::print(
-      "  executor     host: ranks are processes of this machine, lanes are threads (this build has no cuda "
-      "executor)\n");
+  const bool cuda = !cuda::gpus().empty() && cuda::compiler_found();
+  report["executor"] = cuda ? "cuda" : "host";
+  fmt::print("  executor     {}\n", cuda ? "cuda for as many ranks as there are GPUs, else host (--executor says otherwise)"
+                                       : "host: ranks are processes of this machine, lanes are threads");
   fmt::print("  launcher     {}\n", Group::launched_ranks() > 0
                                         ? fmt::format("{} ranks started by a launcher", Group::launched_ranks())
                                         : "none; --ranks N starts N ranks here");

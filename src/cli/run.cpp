@@ -18,7 +18,7 @@ int run(const Options& options) {
     const ProvenPlan plan = ProvenPlan::prove(
         lower(program, Schedule::named(program, schedule), make_topology(options, program.world(), place)).plan);
     status = std::max(status, on_ranks(place, program.world(), [&](Group& group) {
-                        const std::unique_ptr<Executor> owner = make_executor(place, group, plan, options, false);
+                        const std::unique_ptr<Executor> owner = make_executor(place, group, plan, options);
                         Executor& executor = *owner;
                         Bindings inputs = random_inputs(program, options.seed, Fill::normal);
                         set_inputs(executor, inputs, group.rank());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <set>
@@ -11,6 +12,7 @@
 #include "exec/cuda/variant.hpp"
 #include "runtime/cuda/compile.hpp"
 #include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/memory.hpp"
 #include "support/random_program.hpp"
 #include "support/run.hpp"
 #include "tileway/error.hpp"
@@ -28,6 +30,17 @@ MakeExecutor on_gpus(CudaExecutor::Options options = {}) {
 // As many lanes as let eight ranks share one GPU, and copies by compute lanes, or by the copy engine.
 Topology shared_topology(int ranks, int lanes = 5, int copy = 0) { return testing::small_topology(ranks, lanes, copy); }
 
+// Keeps the GPUs open between tests of one executor after the other: opening one takes a tenth of a second.
+class KeepContexts {
+ public:
+  KeepContexts() {
+    for (const cuda::Gpu& gpu : cuda::gpus()) devices_.emplace_back(std::make_unique<cuda::Device>(gpu.ordinal));
+  }
+
+ private:
+  std::vector<std::unique_ptr<cuda::Device>> devices_;
+};
+
 struct Case {
   Program program;
   Schedule schedule;
@@ -40,6 +53,7 @@ Case random_case(std::uint64_t seed) {
   Program program = generator.program();
   Schedule schedule = generator.schedule(program);
   Topology topology = generator.topology(program.world());
+  if (program.world() > 3) topology.copy = 0;  // streams of ranks on one GPU share its queues
   return {std::move(program), std::move(schedule), topology, seed};
 }
 
@@ -49,7 +63,7 @@ std::uint64_t number_from(const char* name, std::uint64_t fallback) {
 }
 
 const std::vector<std::vector<std::int64_t>>& sizes() {
-  static const std::vector<std::vector<std::int64_t>> list{{37, 19, 23, 7}, {130, 257, 65, 9}, {1, 1, 1, 1}};
+  static const std::vector<std::vector<std::int64_t>> list{{37, 19, 23, 7}, {136, 264, 144, 8}, {130, 257, 65, 9}, {1, 1, 1, 1}, {512, 1024, 384, 8}};
   return list;
 }
 
@@ -57,10 +71,10 @@ std::vector<std::int64_t> size_of_operator(const Operator& op, const std::vector
   return {size.begin(), size.begin() + static_cast<std::ptrdiff_t>(op.extents.size())};
 }
 
-// First, by processes that never open the driver: every image that the tests below need, on all cores.
-TEST(CudaExecutor, AAllKernelsCompile) {
+// First, on all cores: every image that the tests below need.
+TEST(CudaExecutor, ProcessesCompileAllKernels) {
   std::set<std::string> sources;
-  const auto add = [&](const Plan& plan) { sources.insert(cuda::KernelText(plan).source()); };
+  const auto add = [&](const Plan& plan) { sources.insert(cuda::KernelText(plan, "sm_90a").source()); };
   for (const Operator& op : operators()) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const char* name : {"unfused", "overlapped"}) {
@@ -92,14 +106,29 @@ TEST(CudaExecutor, AAllKernelsCompile) {
              std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
 }
 
-TEST(CudaExecutor, EveryOperatorGivesTheInterpretersIntegers) {
+// Exact on integers where the operator is, within what the dtype allows on normal numbers.
+void expect_right(const Operator& op, int ranks, DType dtype, const std::vector<std::int64_t>& size, const char* schedule,
+                  const Topology& topology) {
+  const Program program = make_program(op, ranks, dtype, size_of_operator(op, size));
+  const auto rounds = [](const Op& one) { return one.kind == OpKind::rms_norm || one.kind == OpKind::layer_norm; };
+  if (std::none_of(program.ops().begin(), program.ops().end(), rounds))
+    testing::expect_exact(program, Schedule::named(program, schedule), topology, 1, on_gpus());
+  const Bindings inputs = random_inputs(program, 2, Fill::normal);
+  const Plan plan = lower(program, Schedule::named(program, schedule), topology).plan;
+  const testing::Outcome outcome = testing::run_threads(program, plan, {inputs}, on_gpus());
+  const Accuracy accuracy = measure_accuracy(program, inputs, outcome.outputs);
+  EXPECT_LE(accuracy.error, accuracy.allowed) << op.name << " " << schedule << " on " << topology.to_text();
+}
+
+TEST(CudaExecutor, EveryOperatorGivesTheInterpretersValues) {
+  const KeepContexts contexts;
   for (const Operator& op : operators()) {
     for (const auto& size : sizes()) {
       for (int ranks : {1, 2, 3, 4}) {
         for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-          const Program program = make_program(op, ranks, dtype, size_of_operator(op, size));
+          if (dtype != DType::bf16 && ranks % 2 == 0) continue;
           for (const char* name : {"unfused", "overlapped"}) {
-            testing::expect_exact(program, Schedule::named(program, name), shared_topology(ranks), 1, on_gpus());
+            expect_right(op, ranks, dtype, size, name, shared_topology(ranks));
             ASSERT_FALSE(HasFailure()) << op.name << " " << name << " " << name_of(dtype);
           }
         }
@@ -108,13 +137,13 @@ TEST(CudaExecutor, EveryOperatorGivesTheInterpretersIntegers) {
   }
 }
 
-TEST(CudaExecutor, CopyEnginesGiveTheInterpretersIntegers) {
+TEST(CudaExecutor, CopyEnginesGiveTheInterpretersValues) {
+  const KeepContexts contexts;
   for (const Operator& op : operators()) {
     for (const auto& size : sizes()) {
       for (int ranks : {2, 3}) {
-        const Program program = make_program(op, ranks, DType::bf16, size_of_operator(op, size));
         for (int copy : {1, 2}) {
-          testing::expect_exact(program, Schedule::overlapped(program), shared_topology(ranks, 5, copy), 1, on_gpus());
+          expect_right(op, ranks, DType::bf16, size, "overlapped", shared_topology(ranks, 5, copy));
           ASSERT_FALSE(HasFailure()) << op.name << " with " << copy << " copy lanes";
         }
       }
@@ -123,6 +152,7 @@ TEST(CudaExecutor, CopyEnginesGiveTheInterpretersIntegers) {
 }
 
 TEST(CudaExecutor, RandomProgramsGiveTheInterpretersValues) {
+  const KeepContexts contexts;
   const std::uint64_t single = number_from("TILEWAY_SEED", 0);
   const std::uint64_t last = single ? single : number_from("TILEWAY_PROGRAMS", 100);
   for (std::uint64_t seed = single ? single : 1; seed <= last && !HasFailure(); ++seed) {
@@ -216,7 +246,7 @@ TEST(CudaExecutor, ARankThatDoesNotComeIsNamedByTheOtherWithinTheDeadline) {
 }
 
 TEST(CudaExecutor, MoreLanesThanTheGpuHoldsAreRefusedOnEveryRank) {
-  const Program program = make_program(find_operator("gemm_all_reduce"), 4, DType::f32, std::vector<std::int64_t>{4096, 64, 64});
+  const Program program = make_program(find_operator("gemm_all_reduce"), 4, DType::f32, std::vector<std::int64_t>{4096, 4096, 64});
   const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::unfused(program), Topology::parse("ranks=4,lanes=132,copy=0")).plan);
   try {
     Group::threads(4, [&](Group& group) { CudaExecutor executor(group, plan); });

@@ -100,7 +100,7 @@ class CudaExecutor::State {
         layout_(plan_),
         gpu_(choose_gpu(group_, options.device)),
         device_(gpu_.ordinal),
-        text_(plan_),
+        text_(plan_, cuda::architecture_of(gpu_)),
         kernel_(text_, gpu_),
         symmetric_(fitted(), device_, layout_.symmetric_bytes),
         private_(layout_.private_bytes[group_.rank()]),
@@ -226,6 +226,7 @@ void CudaExecutor::State::write_table() {
   const std::size_t waits = arena.place(table_.waits);
   const std::size_t notifies = arena.place(table_.notifies);
   const std::size_t bodies = arena.place(table_.bodies);
+  const std::size_t maps = arena.place(table_.maps);
   table_memory_.emplace(arena.bytes());
   const Address base = table_memory_->address();
   check(driver()->MemsetD8(base, 0, zeroed), "clearing the table");
@@ -239,6 +240,7 @@ void CudaExecutor::State::write_table() {
   upload(base + waits, table_.waits);
   upload(base + notifies, table_.notifies);
   upload(base + bodies, table_.bodies);
+  upload(base + maps, table_.maps);
   const std::chrono::nanoseconds patience = group_.deadline();
   upload(base + control,
          std::vector<Control>{{0, 0, static_cast<u64>(patience.count()), static_cast<u64>(options_.delay_ns)}});
@@ -248,6 +250,7 @@ void CudaExecutor::State::write_table() {
              .waits = base + waits,
              .notifies = base + notifies,
              .bodies = base + bodies,
+             .maps = base + maps,
              .runs_begun = symmetric_.on(group_.rank()),
              .progress = base + progress,
              .control = base + control,
@@ -270,6 +273,10 @@ Plan CudaExecutor::State::plan_on_device() const {
   download(table.waits, launch_.waits);
   download(table.notifies, launch_.notifies);
   download(table.bodies, launch_.bodies);
+  download(table.maps, launch_.maps);
+  const std::size_t map_bytes = table.maps.size() * sizeof(cuda::TensorMap);
+  TW_REQUIRE(map_bytes == 0 || std::memcmp(table.maps.data(), table_.maps.data(), map_bytes) == 0, ErrorKind::system,
+             .where = "the table of rank " + std::to_string(group_.rank()), .what = "its tensor maps have changed");
   return cuda::read_table(table, *addresses_, group_.rank());
 }
 

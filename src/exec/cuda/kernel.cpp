@@ -1,7 +1,5 @@
 #include "exec/cuda/kernel.hpp"
 
-#include <fmt/format.h>
-
 #include <chrono>
 #include <limits>
 
@@ -11,14 +9,10 @@
 
 namespace tileway::cuda {
 
-std::string architecture_of(const Gpu& gpu) {
-  return fmt::format("sm_{}{}{}", gpu.major, gpu.minor, gpu.major >= 9 ? "a" : "");
-}
-
 Kernel::Kernel(const KernelText& text, const Gpu& gpu) {
   constexpr int kMaxDynamicSharedBytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
   const Driver& cuda = *driver();
-  const Image image = compile(text.source(), "tileway_run", architecture_of(gpu));
+  const Image image = compile(text.source(), "tileway_run", text.architecture());
   check(cuda.ModuleLoadData(&module_, image.cubin.data()), "loading the kernel");
   for (const auto& [function, name] : {std::pair(&run_, "tileway_run"), std::pair(&clock_, "tileway_clock")}) {
     check(cuda.ModuleGetFunction(function, module_, name), "finding the kernel");

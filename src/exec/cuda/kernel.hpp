@@ -9,9 +9,6 @@
 
 namespace tileway::cuda {
 
-// "sm_90a": the architecture whose own instructions a GPU understands.
-std::string architecture_of(const Gpu& gpu);
-
 class Kernel {
  public:
   // Compiles, or takes from the cache, and loads all of it, so that nothing is loaded beside a waiting stream. Throws

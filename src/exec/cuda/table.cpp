@@ -3,35 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
 
 #include "plan/check.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway::cuda {
 namespace {
-
-View view_of(const Addresses& addresses, const Access& access) {
-  const Buffer& buffer = addresses.plan.buffers[access.buffer];
-  const Dims strides = row_major_strides(buffer.shape);
-  View view{};
-  std::int64_t offset = 0;
-  for (std::size_t d = 0; d < strides.size(); ++d) {
-    offset += access.box.start[d] * strides[d];
-    view.extent[d] = access.box.extent[d];
-    view.stride[d] = strides[d];
-  }
-  view.data = addresses.buffer(access.buffer) + static_cast<std::uint64_t>(offset) * size_of(buffer.dtype);
-  view.slot_bytes = PlanLayout::slot_bytes(buffer);
-  view.slots = static_cast<u32>(buffer.slots);
-  view.dims = static_cast<u32>(strides.size());
-  view.buffer = static_cast<u32>(access.buffer);
-  view.mode = static_cast<u32>(access.mode);
-  view.stage = static_cast<u32>(access.stage);
-  view.op = static_cast<u32>(access.op);
-  view.partition = access.partition;
-  view.slice = access.slice;
-  return view;
-}
 
 Access access_of(const Addresses& addresses, const View& view) {
   const Buffer& buffer = addresses.plan.buffers.at(view.buffer);
@@ -71,13 +51,6 @@ u32 size_of_list(const auto& list) { return static_cast<u32>(list.size()); }
 
 }  // namespace
 
-Address Addresses::buffer(BufferId id) const {
-  const Buffer& which = plan.buffers[id];
-  return (which.symmetric ? symmetric[which.rank] : own) + layout.buffer_offset[id];
-}
-
-Address Addresses::signal(SignalId id) const { return symmetric[plan.signals[id].rank] + layout.signal_offset[id]; }
-
 Table make_table(const Addresses& addresses, int rank, const KernelText& text) {
   const Plan& plan = addresses.plan;
   Table table;
@@ -88,6 +61,14 @@ Table make_table(const Addresses& addresses, int rank, const KernelText& text) {
       if (notify.scope == Notify::Scope::system) at_system[notify.signal] = true;
     }
   }
+  // Tasks that load the same box share its map.
+  std::map<std::pair<Address, std::array<std::uint64_t, 6>>, u32> maps;
+  const auto map_of = [&](const TensorBox& box, unsigned lines) {
+    const auto [found, added] = maps.try_emplace(
+        {box.first, {box.rows, box.columns, box.row_stride, box.batches, box.batch_stride, lines}}, size_of_list(table.maps));
+    if (added) table.maps.push_back(tensor_map(box, lines));
+    return found->second;
+  };
   for (std::size_t l = 0; l < plan.lanes.size(); ++l) {
     const Lane& lane = plan.lanes[l];
     if (lane.rank != rank) continue;
@@ -111,7 +92,14 @@ Table make_table(const Addresses& addresses, int rank, const KernelText& text) {
                              .notifies = size_of_list(task.notifies),
                              .first_notify = size_of_list(table.notifies),
                              .after_previous = task.after_previous,
-                             .joint = task.joint});
+                             .joint = task.joint,
+                             .a_map = kNoMap,
+                             .b_map = kNoMap});
+      if (computes && text.loads_ahead(variant_of(plan, task))) {
+        const LoadableOperands operands = *loadable(addresses, task);
+        table.tasks.back().a_map = map_of(operands.a, kLinesOfA);
+        table.tasks.back().b_map = map_of(operands.b, kLinesOfB);
+      }
       for (const auto* list : {&task.reads, &task.writes}) {
         for (const Access& access : *list) {
           TW_REQUIRE(access.mode != Access::Mode::accumulate, ErrorKind::invalid, .where = task_name(plan, id),
@@ -119,7 +107,7 @@ Table make_table(const Addresses& addresses, int rank, const KernelText& text) {
           TW_REQUIRE(access.box.volume() < (std::int64_t{1} << 31), ErrorKind::invalid, .where = task_name(plan, id),
                      .what = "a tile of 2^31 elements or more", .got = to_string(access.box),
                      .hint = "Give the schedule smaller tiles");
-          table.views.push_back(view_of(addresses, access));
+          table.views.push_back(addresses.view(access));
         }
       }
       for (const Wait& wait : task.waits) {

@@ -3,24 +3,13 @@
 
 #include <vector>
 
+#include "exec/cuda/addresses.hpp"
 #include "exec/cuda/variant.hpp"
-#include "plan/layout.hpp"
-#include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/tensor_map.hpp"
 #include "tileway/plan.hpp"
 #include "tileway/table.cuh"
 
 namespace tileway::cuda {
-
-// Where everything lies, as this process sees it.
-struct Addresses {
-  const Plan& plan;
-  const PlanLayout& layout;
-  std::vector<Address> symmetric;  // by rank
-  Address own = 0;                 // the private memory of this rank
-
-  Address buffer(BufferId id) const;  // slot 0
-  Address signal(SignalId id) const;
-};
 
 struct Table {
   std::vector<LaneRow> lanes;         // compute, a block each
@@ -30,6 +19,7 @@ struct Table {
   std::vector<WaitRow> waits;
   std::vector<NotifyRow> notifies;
   std::vector<BodyRow> bodies;
+  std::vector<TensorMap> maps;
 };
 
 // Throws Error (invalid) for a plan that the kernel cannot follow.

@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "exec/cuda/addresses.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway::cuda {
@@ -68,11 +73,27 @@ std::string variant_of(const Plan& plan, const Task& task) {
   return fmt::format("{}<{}>", name, element(write()));
 }
 
-KernelText::KernelText(const Plan& plan) {
+std::string architecture_of(const Gpu& gpu) {
+  return fmt::format("sm_{}{}{}", gpu.major, gpu.minor, gpu.major >= 9 ? "a" : "");
+}
+
+KernelText::KernelText(const Plan& plan, std::string architecture) : architecture_(std::move(architecture)) {
+  const PlanLayout layout(plan);
+  // Whether TMA can take an operand is a matter of alignment, and all memory is aligned alike.
+  const Addresses addresses{plan, layout, std::vector<Address>(plan.ranks()), 0};
+  std::set<std::string> products;
+  bool all_loadable = true;
   for (const Lane& lane : plan.lanes) {
     if (lane.engine != Engine::compute) continue;
-    for (TaskId id : lane.tasks) numbers_.emplace(variant_of(plan, plan.tasks[id]), 0);
+    for (TaskId id : lane.tasks) {
+      const std::string variant = variant_of(plan, plan.tasks[id]);
+      numbers_.emplace(variant, 0);
+      if (!multiplies(variant)) continue;
+      products.insert(variant);
+      all_loadable = all_loadable && loadable(addresses, plan.tasks[id]).has_value();
+    }
   }
+  if (architecture_ == "sm_90a" && products.size() == 1 && all_loadable) ahead_ = *products.begin();
   std::uint32_t number = 0;
   for (auto& [variant, its_number] : numbers_) its_number = number++;
 }
@@ -83,6 +104,7 @@ std::string KernelText::source() const {
   std::string cases;
   std::string shared = "0";
   for (const auto& [variant, number] : numbers_) {
+    if (variant == ahead_) continue;
     functions += fmt::format("__device__ __noinline__ void body_{}(const Arguments& arguments) {{ {}(arguments); }}\n",
                              number, variant);
     cases += fmt::format("      case {0}:\n        return body_{0}(arguments);\n", number);
@@ -93,15 +115,16 @@ std::string KernelText::source() const {
   }
   return fmt::format(R"(#include "tileway/bodies.cuh"
 #include "tileway/lane.cuh"
-
+{}
 namespace tileway {{
 {}struct Bodies {{
+  using Pipeline = {};
   __device__ static void run(u32 variant, const Arguments& arguments) {{
     switch (variant) {{
 {}    }}
   }}
 }};
-constexpr u32 kSharedBytes = {};
+constexpr u32 kSharedBytes = Bodies::Pipeline::kRingBytes + larger(Bodies::Pipeline::kSharedBytes, {});
 }}  // namespace tileway
 
 extern "C" __device__ tileway::u32 tileway_shared_bytes = tileway::kSharedBytes;
@@ -112,7 +135,8 @@ extern "C" __global__ void __launch_bounds__(tileway::kBlockThreads, 1)
 }}
 extern "C" __global__ void tileway_clock(tileway::u64* time) {{ *time = tileway::now_ns(); }}
 )",
-                     functions, cases, shared);
+                     ahead_.empty() ? "" : "#include \"tileway/pipeline.cuh\"", functions,
+                     ahead_.empty() ? "NoPipeline" : "HopperPipeline" + ahead_.substr(ahead_.find('<')), cases, shared);
 }
 
 }  // namespace tileway::cuda

@@ -1,9 +1,11 @@
 // Which device function runs a task's body, and the kernel that holds all that a plan needs.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
+#include "runtime/cuda/driver.hpp"
 #include "tileway/plan.hpp"
 
 namespace tileway::cuda {
@@ -11,17 +13,26 @@ namespace tileway::cuda {
 // "pointwise<bf16>": a function of the device headers that takes Arguments.
 std::string variant_of(const Plan& plan, const Task& task);
 
+// "sm_90a": the architecture whose own instructions a GPU understands.
+std::string architecture_of(const Gpu& gpu);
+
 // The text of a kernel for some variants, each a case of one switch. Plans that use the same variants share it, and so
 // its compiled image.
 class KernelText {
  public:
   // Of all compute lanes of a plan.
-  explicit KernelText(const Plan& plan);
+  KernelText(const Plan& plan, std::string architecture);
   // The case of a variant.
   std::uint32_t number(const std::string& variant) const { return numbers_.at(variant); }
+  // Whether a service warp loads for it (device/tileway/pipeline.cuh). So on Hopper where the plan's products are of one
+  // 16-bit type and TMA can take the operands of all; the workers do it by themselves everywhere else.
+  bool loads_ahead(const std::string& variant) const { return variant == ahead_; }
   std::string source() const;
+  const std::string& architecture() const { return architecture_; }
 
  private:
+  std::string architecture_;
+  std::string ahead_;
   std::map<std::string, std::uint32_t> numbers_;
 };
 

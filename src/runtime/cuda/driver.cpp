@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "runtime/cuda/library.hpp"
@@ -96,6 +97,9 @@ struct Loaded {
     take(driver.MemsetD8, "cuMemsetD8_v2");
     take(driver.TensorMapEncodeTiled, "cuTensorMapEncodeTiled");
     if (!why_not.empty()) return;
+    // Streams share the device's queues, and one that waits would hold up whatever shares its queue; so as many queues
+    // as there can be, unless the user has said otherwise.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     int count = 0;
     if (const Result result = driver.Init(0); result != 0) {
       why_not = "the CUDA driver does not start: " + text(result);

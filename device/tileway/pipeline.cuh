@@ -1,0 +1,106 @@
+// Matrix products of a lane on Hopper: a service warp loads the operands of the lane's products ahead of the workers.
+//
+// The loader takes the lane's tasks in their order, like the workers, but only their waits and, of products, their
+// loads; so a task loads when its own waits of that stage and those of all earlier tasks hold, and a task marked
+// after_previous when the workers have stored all before it. That is the lane of docs/MEMORY_MODEL.md, whose stages
+// take the tasks in turn. A kernel for which no product is loaded so has NoPipeline.
+#pragma once
+
+#include "tileway/lane.cuh"
+#include "tileway/matmul_hopper.cuh"
+
+namespace tileway {
+
+// Calls body(m0, n0, matrix) for the tiles of a product, alike for loader and workers, until it says no.
+template <typename Body>
+__device__ __forceinline__ bool for_tiles(const View& c, const Body& body) {
+  u32 matrices = 1;
+  for (u32 d = 0; d + 2 < c.dims; ++d) matrices *= static_cast<u32>(c.extent[d]);
+  const auto rows = static_cast<u32>(c.extent[c.dims - 2]);
+  const auto columns = static_cast<u32>(c.extent[c.dims - 1]);
+  for (u32 matrix = 0; matrix < matrices; ++matrix) {
+    for (u32 m0 = 0; m0 < rows; m0 += kHopperTileRows) {
+      for (u32 n0 = 0; n0 < columns; n0 += kHopperTileColumns) {
+        if (!body(m0, n0, matrix)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+// Products of elements of type T. What loader and workers each keep through the kernel is in a RingPosition.
+template <typename T>
+struct HopperPipeline {
+  static constexpr bool kPresent = true;
+  static constexpr u32 kRingBytes = kHopperRingBytes;
+  static constexpr u32 kSharedBytes = kHopperStagingBytes;
+  using Position = RingPosition;
+
+  __device__ static void begin(u8* ring) { hopper_init_ring(HopperRing(ring)); }
+  __device__ static void service_registers() { hopper_service_registers(); }
+  __device__ static void worker_registers() { hopper_worker_registers(); }
+
+  __device__ static Patience patience(const Run& run) {
+    // Longer than any wait for a signal lasts: whoever waits for one in vain says so, and that is the better news.
+    return {now_ns() + 2 * run.control()->patience_ns, &run.control()->abort};
+  }
+
+  // A whole service warp: loads for the lane until it ends or somebody gives up.
+  __device__ static void load(const Run& run, const LaneRow& lane, u8* ring_memory, const u32* stored) {
+    const HopperRing ring(ring_memory);
+    const u32 self = threadIdx.x % 32;
+    RingPosition position{0, 0};
+    for (u32 i = 0; i < lane.tasks; ++i) {
+      const TaskRow& row = run.task(lane, i);
+      bool failed = false;
+      if (row.after_previous != 0) {
+        while (load_acquire(stored) < i && !failed) failed = given_up(&run.control()->abort);
+      }
+      for (u32 w = self; w < row.waits; w += 32) {
+        const WaitRow& wait_row = run.rows<WaitRow>(run.launch.waits)[row.first_wait + w];
+        if (wait_row.stage == 0) failed = failed || !await(run, lane, row, wait_row);
+      }
+      if (__any_sync(0xffffffffu, failed)) break;
+      if (row.a_map == kNoMap) continue;
+      bool loaded = true;
+      if (self == 0) {
+        const View* views = run.rows<View>(run.launch.views) + row.views;
+        const View& a = views[0];
+        const View& b = views[1];
+        const u8* maps = run.rows<u8>(run.launch.maps);
+        HopperTile tile{};
+        tile.a_map = maps + static_cast<u64>(row.a_map) * kMapBytes;
+        tile.b_map = maps + static_cast<u64>(row.b_map) * kMapBytes;
+        tile.n = static_cast<u32>(b.extent[b.dims - 1]);
+        tile.k = static_cast<u32>(a.extent[a.dims - 1]);
+        tensor_map_acquire(tile.a_map);
+        tensor_map_acquire(tile.b_map);
+        fence_async_proxy();
+        loaded = for_tiles(views[2], [&](u32 m0, u32 n0, u32 matrix) {
+          tile.m0 = m0;
+          tile.n0 = n0;
+          tile.a_batch = volume(a) == a.extent[a.dims - 2] * a.extent[a.dims - 1] ? 0 : matrix;
+          tile.b_batch = volume(b) == b.extent[b.dims - 2] * b.extent[b.dims - 1] ? 0 : matrix;
+          return hopper_produce(ring, position, tile, patience(run));
+        });
+      }
+      if (!__shfl_sync(0xffffffffu, loaded, 0)) break;
+    }
+    if (self == 0) hopper_drain(ring, position, patience(run));
+  }
+
+  // All workers: one product. False where it was given up.
+  __device__ static bool multiply(const Run& run, const View* views, RingPosition& position, u8* ring_memory,
+                                  u8* staging) {
+    const HopperRing ring(ring_memory);
+    const View& c = views[2];
+    const auto depth = static_cast<u32>(views[0].extent[views[0].dims - 1]);
+    const auto matrix_size = static_cast<u32>(c.extent[c.dims - 2] * c.extent[c.dims - 1]);
+    return for_tiles(c, [&](u32 m0, u32 n0, u32 matrix) {
+      const HopperOutput<T> output = hopper_output<T>(c, offset_at(c, matrix * matrix_size), m0, n0);
+      return hopper_consume<T>(ring, position, depth, output, staging, patience(run));
+    });
+  }
+};
+
+}  // namespace tileway

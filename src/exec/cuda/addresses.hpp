@@ -1,0 +1,35 @@
+// Where a plan's buffers and signals lie on GPUs, and boxes of them as kernels see them.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "plan/layout.hpp"
+#include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/tensor_map.hpp"
+#include "tileway/plan.hpp"
+#include "tileway/table.cuh"
+
+namespace tileway::cuda {
+
+// Where everything lies, as this process sees it.
+struct Addresses {
+  const Plan& plan;
+  const PlanLayout& layout;
+  std::vector<Address> symmetric;  // by rank
+  Address own = 0;                 // the private memory of this rank
+
+  Address buffer(BufferId id) const;  // slot 0
+  Address signal(SignalId id) const;
+  View view(const Access& access) const;
+};
+
+// The operands of a matrix product as boxes that tensor loads can take, with one batch dimension at most; none where
+// they cannot take both.
+struct LoadableOperands {
+  TensorBox a;
+  TensorBox b;
+};
+std::optional<LoadableOperands> loadable(const Addresses& addresses, const Task& product);
+
+}  // namespace tileway::cuda
