@@ -191,7 +191,7 @@ std::string to_text(const Plan& plan, bool full = false);
 std::string to_json(const Plan& plan);
 // Throws Error (invalid) for anything malformed, and runs check_structure.
 Plan plan_from_json(std::string_view text);
-// 64 bits over everything that ranks must agree on: FNV-1a of the JSON form.
+// 64 bits over every field: what ranks must agree on.
 std::uint64_t fingerprint(const Plan& plan);
 
 }  // namespace tileway

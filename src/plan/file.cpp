@@ -1,7 +1,6 @@
 // The file format of plans.
 #include <array>
 
-#include "base/hash.hpp"
 #include "base/json.hpp"
 #include "plan/names.hpp"
 #include "tileway/error.hpp"
@@ -274,7 +273,5 @@ Plan plan_from_json(std::string_view text) {
   check_structure(plan);
   return plan;
 }
-
-std::uint64_t fingerprint(const Plan& plan) { return fnv1a(to_json(plan)); }
 
 }  // namespace tileway

@@ -10,7 +10,6 @@
 
 #include "runtime/cuda/compile.hpp"
 #include "runtime/cuda/driver.hpp"
-#include "runtime/cuda/library.hpp"
 #include "runtime/cuda/memory.hpp"
 #include "runtime/cuda/tensor_map.hpp"
 #include "tileway/error.hpp"
@@ -223,29 +222,6 @@ struct Found {
   double got, want, bound;
 };
 
-// What the driver has besides what the library uses.
-struct More {
-  using Event = struct CUevent_st*;
-  Result (*FuncSetAttribute)(Function function, int attribute, int value) = nullptr;
-  Result (*EventCreate)(Event* event, unsigned flags) = nullptr;
-  Result (*EventRecord)(Event event, Stream stream) = nullptr;
-  Result (*EventSynchronize)(Event event) = nullptr;
-  Result (*EventElapsedTime)(float* ms, Event from, Event to) = nullptr;
-
-  More() {
-    const Library library({"libcuda.so.1"});
-    const auto take = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(library.find(name));
-      TW_REQUIRE(function != nullptr, ErrorKind::system, .where = name, .what = "the driver lacks it");
-    };
-    take(FuncSetAttribute, "cuFuncSetAttribute");
-    take(EventCreate, "cuEventCreate");
-    take(EventRecord, "cuEventRecord");
-    take(EventSynchronize, "cuEventSynchronize");
-    take(EventElapsedTime, "cuEventElapsedTime");
-  }
-};
-
 struct Shape {
   unsigned m, n, k;
   unsigned batches = 1;
@@ -264,7 +240,7 @@ class Bench {
     load(tiles_, kTiles, "hopper_matmul_test");
     load(reference_, kReference, "hopper_matmul_reference");
     for (const char* name : {"matmul_bf16", "matmul_f16"})
-      check(more_.FuncSetAttribute(function(tiles_, name), 8, kSharedBytes), "asking for shared memory");
+      check(driver()->FuncSetAttribute(function(tiles_, name), 8, kSharedBytes), "asking for shared memory");
     check(driver()->MemsetD8(memory_.on(0), 0, kControl), "clearing");
   }
 
@@ -336,17 +312,17 @@ class Bench {
     launch(reference_, "fill", "bf16", a_, 1U, 3U);
     launch(reference_, "fill", "bf16", b_, 1U, 4U);
     launch(reference_, "fill", "bf16", c_, 2U, 0U);
-    More::Event from = nullptr, to = nullptr;
-    check(more_.EventCreate(&from, 0), "timing");
-    check(more_.EventCreate(&to, 0), "timing");
+    Event from = nullptr, to = nullptr;
+    check(driver()->EventCreate(&from, 0), "timing");
+    check(driver()->EventCreate(&to, 0), "timing");
     std::vector<float> times;
     for (int run = -3; run < 20; ++run) {
       float ms = 0;
-      check(more_.EventRecord(from, nullptr), "timing");
+      check(driver()->EventRecord(from, nullptr), "timing");
       multiply("bf16");
-      check(more_.EventRecord(to, nullptr), "timing");
-      check(more_.EventSynchronize(to), "timing");
-      check(more_.EventElapsedTime(&ms, from, to), "timing");
+      check(driver()->EventRecord(to, nullptr), "timing");
+      check(driver()->EventSynchronize(to), "timing");
+      check(driver()->EventElapsedTime(&ms, from, to), "timing");
       if (run >= 0) times.push_back(ms);
     }
     std::nth_element(times.begin(), times.begin() + 10, times.end());
@@ -406,7 +382,6 @@ class Bench {
   Device device_;
   SymmetricMemory memory_;
   Gpu gpu_;
-  More more_;
   Module tiles_ = nullptr;
   Module reference_ = nullptr;
   Box a_, b_, c_;

@@ -11,10 +11,10 @@
 
 #include "runtime/cuda/compile.hpp"
 #include "runtime/cuda/driver.hpp"
-#include "runtime/cuda/library.hpp"
 #include "runtime/cuda/memory.hpp"
 #include "tileway/error.hpp"
 #include "tileway/group.hpp"
+#include "tileway/table.cuh"
 
 namespace tileway::cuda {
 namespace {
@@ -23,7 +23,6 @@ namespace {
 constexpr const char* kSource = R"(
 #include "tileway/matmul.cuh"
 using namespace tileway;
-static_assert(sizeof(View) == 120, "as the test writes it");
 
 template <typename Body>
 __device__ void follow(const View* views, u32 tasks, u32 shared_bytes, Body body) {
@@ -34,7 +33,7 @@ __device__ void follow(const View* views, u32 tasks, u32 shared_bytes, Body body
   const BodyRow unused{};
   for (u32 task = blockIdx.x; task < tasks; task += gridDim.x) {
     const View* own = views + 3 * task;
-    body(Arguments{unused, own, own + 2, 2, 1, shared, nullptr});
+    body(Arguments{unused, own, own + 2, 2, 1, shared, 0, nullptr, nullptr});
   }
 }
 extern "C" __global__ void __launch_bounds__(kBlockThreads, 1) plain(const View* views, u32 tasks, u32 bytes) {
@@ -142,17 +141,6 @@ extern "C" __global__ void count_touched(const u8* from, u64 bytes, u64* wrong) 
 }
 )";
 
-// As device/tileway/table.cuh has it.
-struct View {
-  std::uint64_t data = 0;
-  std::uint64_t slot_bytes = 0;
-  std::uint32_t slots = 1;
-  std::uint32_t dims = 0;
-  std::int64_t extent[6] = {};
-  std::int64_t stride[6] = {};
-};
-static_assert(sizeof(View) == 120);
-
 struct Found {
   std::uint64_t wrong = 0;
   std::uint64_t checksum = 0;
@@ -218,7 +206,8 @@ View view_of(Address region, const Type& type, std::vector<std::int64_t> extents
   std::int64_t skip = 256 / type.bytes;
   if (rows == Rows::even) stride += 2, skip += 2;
   if (rows == Rows::odd) stride += 3, skip += 1;
-  View view;
+  View view{};
+  view.slots = 1;
   view.data = region + static_cast<std::uint64_t>(skip * type.bytes);
   view.dims = static_cast<std::uint32_t>(extents.size());
   std::int64_t apart = 1;
@@ -245,10 +234,10 @@ std::vector<View> tasks_of(const std::vector<View>& whole, const Type& type, con
   for (std::int64_t row = 0; row < std::max<std::int64_t>(c.extent[c.dims - 2], 1); row += tiling.rows) {
     for (std::int64_t column = 0; column < c.extent[c.dims - 1]; column += tiling.columns) {
       const auto cut = [&](View view, bool by_row, bool by_column) {
-        std::int64_t& rows = view.extent[view.dims - 2];
-        std::int64_t& columns = view.extent[view.dims - 1];
-        if (by_row) rows = std::min(rows - row, tiling.rows);
-        if (by_column) columns = std::min(columns - column, tiling.columns);
+        i64& rows = view.extent[view.dims - 2];
+        i64& columns = view.extent[view.dims - 1];
+        if (by_row) rows = std::min<std::int64_t>(rows - row, tiling.rows);
+        if (by_column) columns = std::min<std::int64_t>(columns - column, tiling.columns);
         const std::int64_t skip = (by_row ? row * view.stride[view.dims - 2] : 0) + (by_column ? column : 0);
         view.data += static_cast<std::uint64_t>(skip * type.bytes);
         return view;
@@ -274,8 +263,7 @@ class Bench {
     check(driver()->CtxSynchronize(), "shared_bytes");
     check(driver()->MemcpyDtoH(shared_bytes_, memory_, sizeof(shared_bytes_)), "reading");
     // More than 48 KiB a kernel has to ask for: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
-    static const Library library({"libcuda.so.1"});
-    const auto set_attribute = reinterpret_cast<Result (*)(Function, int, int)>(library.find("cuFuncSetAttribute"));
+    const auto set_attribute = driver()->FuncSetAttribute;
     check(set_attribute(function("plain"), 8, static_cast<int>(shared_bytes_[0])), "plain");
     check(set_attribute(function("mma"), 8, static_cast<int>(shared_bytes_[1])), "mma");
   }

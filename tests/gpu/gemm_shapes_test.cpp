@@ -1,0 +1,276 @@
+// Products with collectives of every shape: each element of each output against an independent kernel, which makes the
+// operands anew from their places in the whole matrices and knows nothing of tiles, ranks' memory or engines.
+//
+// The first pass is on whole numbers chosen so that every partial and every sum is one that the output's type holds, so
+// that a result is right or wrong; the second on numbers in [-1, 1), within what rounding may do. Outputs are poisoned
+// before each. TILEWAY_GEMMS=all takes every shape with every combination of ranks, engines and types.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+
+#include "runtime/cuda/compile.hpp"
+#include "runtime/cuda/memory.hpp"
+#include "tileway/error.hpp"
+#include "tileway/executor.hpp"
+#include "tileway/ops.hpp"
+#include "tileway/schedule.hpp"
+
+namespace tileway {
+namespace {
+
+using cuda::Address;
+using cuda::check;
+using cuda::driver;
+
+constexpr const char* kSource = R"(
+#include "tileway/types.cuh"
+using namespace tileway;
+
+// The element at (row, column) of operand `which`: whole numbers -1, 0 and 1, those of the second operand mostly 0, or
+// any in [-1, 1), rounded to T.
+template <typename T>
+__device__ T value_at(u32 which, u32 seed, u32 whole, u64 row, u64 column) {
+  u32 h = static_cast<u32>(row) * 2654435761u ^ static_cast<u32>(column) * 2246822519u ^ (seed * 2 + which) * 3266489917u;
+  h ^= h >> 15;
+  h *= 2246822519u;
+  h ^= h >> 13;
+  h *= 3266489917u;
+  h ^= h >> 16;
+  float value = static_cast<float>(static_cast<i32>(h)) * (1.0f / 2147483648.0f);
+  if (whole != 0) value = which == 0 ? (h & 1 ? 1.0f : -1.0f) : h % 16 == 0 ? 1.0f : h % 16 == 1 ? -1.0f : 0.0f;
+  return narrow<T>(value);
+}
+
+template <typename T>
+__device__ void fill(T* to, u64 rows, u64 columns, u64 first_row, u64 first_column, u32 which, u32 seed, u32 whole) {
+  const u64 threads = static_cast<u64>(gridDim.x) * blockDim.x;
+  for (u64 i = blockIdx.x * static_cast<u64>(blockDim.x) + threadIdx.x; i < rows * columns; i += threads)
+    to[i] = value_at<T>(which, seed, whole, first_row + i / columns, first_column + i % columns);
+}
+
+struct Found {
+  u64 wrong;
+  u32 claimed;
+  u32 unused;
+  u64 row, column;
+  double got, want, bound;
+};
+
+// y(row, column): the sum over `parts` ranges of the depth, each part rounded to T, all summed in fp32 and rounded.
+template <typename T>
+__device__ void compare(const T* y, u64 rows, u64 columns, u64 first_row, u64 first_column, u64 depth, u32 parts,
+                        u32 seed, u32 whole, float unit, Found* found) {
+  const u64 threads = static_cast<u64>(gridDim.x) * blockDim.x;
+  for (u64 i = blockIdx.x * static_cast<u64>(blockDim.x) + threadIdx.x; i < rows * columns; i += threads) {
+    const u64 row = first_row + i / columns, column = first_column + i % columns;
+    const u64 chunk = (depth + parts - 1) / parts;
+    float total = 0, bound = 0;
+    for (u32 part = 0; part < parts; ++part) {
+      float sum = 0, size = 0;
+      const u64 end = (part + 1) * chunk < depth ? (part + 1) * chunk : depth;
+      for (u64 k = part * chunk; k < end; ++k) {
+        const float product = widen(value_at<T>(0, seed, whole, row, k)) * widen(value_at<T>(1, seed, whole, k, column));
+        sum += product;
+        size += fabsf(product);
+      }
+      const float rounded = widen(narrow<T>(sum));
+      total += rounded;
+      bound += 2 * unit * fabsf(sum) + size * 4e-6f;
+    }
+    bound = whole != 0 ? 0 : bound + 2 * unit * fabsf(total) + 1e-6f;
+    const float want = widen(narrow<T>(total));
+    const float got = widen(y[i]);
+    if (fabsf(got - want) <= bound) continue;
+    atomicAdd(&found->wrong, 1ull);
+    if (atomicCAS(&found->claimed, 0u, 1u) != 0) continue;
+    found->row = row;
+    found->column = column;
+    found->got = got;
+    found->want = want;
+    found->bound = bound;
+  }
+}
+)";
+
+// Kernels of one element type: "fill_bf16", "compare_bf16".
+std::string kernels_of(const std::string& type, const std::string& name) {
+  return fmt::format(R"(
+extern "C" __global__ void fill_{1}({0}* to, u64 rows, u64 columns, u64 first_row, u64 first_column, u32 which,
+                                    u32 seed, u32 whole) {{
+  fill<{0}>(to, rows, columns, first_row, first_column, which, seed, whole);
+}}
+extern "C" __global__ void compare_{1}(const {0}* y, u64 rows, u64 columns, u64 first_row, u64 first_column, u64 depth,
+                                       u32 parts, u32 seed, u32 whole, float unit, Found* found) {{
+  compare<{0}>(y, rows, columns, first_row, first_column, depth, parts, seed, whole, unit, found);
+}}
+)",
+                     type, name);
+}
+
+struct Found {
+  std::uint64_t wrong = 0;
+  std::uint32_t claimed = 0;
+  std::uint32_t unused = 0;
+  std::uint64_t row = 0, column = 0;
+  double got = 0, want = 0, bound = 0;
+};
+
+// One GPU's kernels, kept for all cases.
+class Judge {
+ public:
+  explicit Judge(const cuda::Gpu& gpu) : device_(gpu.ordinal), found_(sizeof(Found)) {
+    const std::string source =
+        kSource + kernels_of("float", "f32") + kernels_of("bf16", "bf16") + kernels_of("f16", "f16");
+    const std::string architecture = fmt::format("sm_{}{}{}", gpu.major, gpu.minor, gpu.major >= 9 ? "a" : "");
+    check(driver()->ModuleLoadData(&module_, cuda::compile(source, "gemm_shapes_test", architecture).cubin.data()),
+          "loading kernels");
+  }
+  template <typename... Arguments>
+  void launch(const std::string& name, Arguments... arguments) const {
+    cuda::Function function = nullptr;
+    check(driver()->ModuleGetFunction(&function, module_, name.c_str()), name.c_str());
+    void* list[] = {&arguments...};
+    check(driver()->LaunchKernel(function, 1056, 1, 1, 256, 1, 1, 0, nullptr, list, nullptr), name.c_str());
+  }
+  Address found() const { return found_.address(); }
+  void use() const { device_.use(); }
+
+ private:
+  cuda::Device device_;
+  cuda::PinnedMemory found_;
+  cuda::Module module_ = nullptr;
+};
+
+// What a rank holds of a matrix, and where that begins.
+struct Part {
+  std::uint64_t rows, columns, first_row, first_column;
+};
+Part part_of(const TensorType& type, int rank) {
+  const Shape shape = type.local_shape(rank);
+  Part part{static_cast<std::uint64_t>(shape[0]), static_cast<std::uint64_t>(shape[1]), 0, 0};
+  if (type.placement.is_shard(0)) part.first_row = static_cast<std::uint64_t>(type.shard_start(rank));
+  if (type.placement.is_shard(1)) part.first_column = static_cast<std::uint64_t>(type.shard_start(rank));
+  return part;
+}
+
+struct Case {
+  const Operator* op;
+  std::vector<std::int64_t> size;
+  int ranks;
+  DType dtype;
+  int copy;  // copy engine lanes; 0: compute lanes put
+};
+
+double unit_of(DType dtype) { return dtype == DType::f32 ? 6e-8 : dtype == DType::bf16 ? 1.0 / 256 : 1.0 / 2048; }
+
+class GemmShapes : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const cuda::Gpu& gpu : cuda::gpus()) judges_.push_back(std::make_unique<Judge>(gpu));
+    ASSERT_FALSE(judges_.empty()) << cuda::why_not();
+  }
+
+  void run(const Case& one) {
+    const Program program = make_program(*one.op, one.ranks, one.dtype, one.size);
+    const int gpus = static_cast<int>(judges_.size());
+    const int sharing = (one.ranks + gpus - 1) / gpus;
+    const Topology topology =
+        Topology::parse(fmt::format("ranks={},lanes={},copy={}", one.ranks, 132 / sharing, one.copy));
+    const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::overlapped(program), topology).plan);
+    for (const Lane& lane : plan.plan().lanes) {
+      for (TaskId task : lane.tasks) bytes_[lane.engine] += plan.plan().bytes_sent(plan.plan().tasks[task]);
+    }
+    Group::threads(one.ranks, [&](Group& group) {
+      const Judge& judge = *judges_[group.rank() % gpus];
+      CudaExecutor executor(group, plan);
+      for (const bool whole : {true, false}) {
+        const std::uint32_t seed = 2 * static_cast<std::uint32_t>(cases_) + whole;
+        expect_right(one, program, group.rank(), judge, executor, seed, whole);
+      }
+    });
+    ++cases_;
+  }
+
+  void expect_right(const Case& one, const Program& program, int rank, const Judge& judge, CudaExecutor& executor,
+                    std::uint32_t seed, bool whole) {
+    const std::string type(name_of(one.dtype));
+    judge.use();
+    for (const Op& op : program.ops()) {
+      if (op.kind != OpKind::input) continue;
+      const Part part = part_of(op.type, rank);
+      judge.launch("fill_" + type, executor.address(op.name), part.rows, part.columns, part.first_row,
+                   part.first_column, op.name == "x" ? 0U : 1U, seed, whole ? 1U : 0U);
+    }
+    const TensorType& result = program.ops()[program.outputs()[0].op].type;
+    const Part part = part_of(result, rank);
+    const Address y = executor.address("y");
+    const std::size_t bytes = part.rows * part.columns * size_of(one.dtype);
+    if (bytes > 0) check(driver()->MemsetD8(y, 0xff, bytes), "poisoning");
+    check(driver()->CtxSynchronize(), "filling");
+    executor.run();
+    const bool sums_over_ranks = program.ops()[0].type.placement.is_shard(1);
+    Found found{};
+    check(driver()->MemcpyHtoD(judge.found(), &found, sizeof(found)), "clearing");
+    if (bytes == 0) return;
+    judge.launch("compare_" + type, y, part.rows, part.columns, part.first_row, part.first_column,
+                 static_cast<std::uint64_t>(one.size[2]), sums_over_ranks ? static_cast<std::uint32_t>(one.ranks) : 1U,
+                 seed, whole ? 1U : 0U, static_cast<float>(unit_of(one.dtype)), judge.found());
+    check(driver()->CtxSynchronize(), "comparing");
+    check(driver()->MemcpyDtoH(&found, judge.found(), sizeof(found)), "reading");
+    EXPECT_EQ(found.wrong, 0U) << fmt::format(
+        "{} {}x{}x{} {} on {} ranks, {} copy lanes, {} numbers: rank {} has {} elements wrong of {}; one at ({}, {}): "
+        "{} for {}, allowed {}",
+        one.op->name, one.size[0], one.size[1], one.size[2], type, one.ranks, one.copy, whole ? "whole" : "any", rank,
+        found.wrong, part.rows * part.columns, found.row, found.column, found.got, found.want, found.bound);
+    elements_ += part.rows * part.columns;
+  }
+
+  std::vector<std::unique_ptr<Judge>> judges_;
+  std::map<Engine, std::int64_t> bytes_;
+  std::atomic<std::uint64_t> elements_{0};
+  int cases_ = 0;
+};
+
+TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
+  const char* all = std::getenv("TILEWAY_GEMMS");
+  const bool every = all != nullptr && std::string_view(all) == "all";
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<Case> combinations;
+  for (int ranks : {2, 3, 4}) {
+    for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
+      for (int copy : {0, 2}) combinations.push_back({nullptr, {}, ranks, dtype, copy});
+    }
+  }
+  std::size_t turn = 0;
+  for (const char* name : {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"}) {
+    for (std::int64_t m : {1, 16, 128, 1000, 1024, 4096, 8192}) {
+      for (std::int64_t n : {1, 7, 97, 1001, 4096, 8192}) {
+        for (std::int64_t k : {1, 7, 97, 1001, 4096, 8192}) {
+          ++turn;
+          for (std::size_t c = 0; c < combinations.size(); ++c) {
+            // In turn, so that every pair of an operator and a combination meets every seventh shape or so.
+            if (!every && c != turn * 7 % combinations.size()) continue;
+            Case one = combinations[c];
+            one.op = &find_operator(name);
+            one.size = {m, n, k};
+            run(one);
+            if (HasFailure()) return;
+          }
+        }
+      }
+    }
+    fmt::print("{}: {} cases so far, {:.0f} s\n", name, cases_,
+               std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    std::fflush(stdout);
+  }
+  fmt::print("{} cases, {:.1f}e9 elements; bytes sent:", cases_, static_cast<double>(elements_) * 1e-9);
+  for (const auto& [engine, bytes] : bytes_) fmt::print(" {} {:.2f} GB", name_of(engine), static_cast<double>(bytes) * 1e-9);
+  fmt::print("\n");
+}
+
+}  // namespace
+}  // namespace tileway
