@@ -121,6 +121,9 @@ class CudaExecutor final : public Executor {
   void enqueue(Stream stream);
   // Waits until everything enqueued in the stream has ended. Throws as run() does for what went wrong in it.
   void synchronize(Stream stream);
+  // Captures a run, replays it so often, and returns how long each replay took on the device, in microseconds. Ranks
+  // that do so together run freely: what one waits for the other is part of its time.
+  std::vector<double> time_replays(int count);
   // Where this rank's part of an input or output lies on its device: dense, row-major. Throws Error (invalid) for an
   // unknown name, or one whose place changes from run to run (Buffer::slots).
   Address address(const std::string& name) const;

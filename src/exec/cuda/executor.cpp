@@ -38,11 +38,25 @@ cuda::Gpu choose_gpu(const Group& group, int ordinal) {
   return gpus[chosen];
 }
 
-// Collective. Whatever spins is resident: the blocks of all ranks on a device fit it together. Refused alike on every
-// rank.
-void require_residency(Group& group, const cuda::Gpu& gpu, int blocks, int capacity) {
+std::string gpu_of(const std::string& text) { return text.substr(0, text.find(' ')); }
+
+// Collective, and refused alike on every rank. Whatever spins is resident: the blocks of all ranks on a device fit it
+// together. And copy engines copy from one GPU to another: within one, the driver may copy by a kernel, for which there
+// need not be room beside the lanes that wait for it.
+void require_fit(Group& group, const Plan& plan, const cuda::Gpu& gpu, int blocks, int capacity) {
   const std::vector<std::string> all =
       group.all_gather(fmt::format("{} {} {}", gpu.uuid, blocks, capacity), "fitting lanes to GPUs");
+  for (const Lane& lane : plan.lanes) {
+    if (lane.engine != Engine::copy) continue;
+    for (TaskId id : lane.tasks) {
+      for (const Access& write : plan.tasks[id].writes) {
+        const int to = plan.buffers[write.buffer].rank;
+        TW_REQUIRE(gpu_of(all[to]) != gpu_of(all[lane.rank]), ErrorKind::invalid, .where = plan.name,
+                   .what = fmt::format("a copy engine cannot serve ranks {} and {}, which share a GPU", lane.rank, to),
+                   .hint = "Make the plan for a topology with copy=0, or use a GPU for each rank");
+      }
+    }
+  }
   std::map<std::string, std::pair<int, int>> devices;  // uuid: blocks of all ranks, room of the rank with least
   for (const std::string& text : all) {
     const std::size_t first = text.find(' ');
@@ -113,6 +127,8 @@ class CudaExecutor::State {
     check(driver()->MemsetD8(symmetric_.on(group_.rank()), 0, symmetric_.bytes()), "clearing signals");
     fill_constants();
     write_table();
+    // Nobody's signals are touched by that, and what it writes is not read before the first run has written it.
+    for (cuda::StreamLane& lane : stream_lanes_) lane.rehearse();
     check(driver()->CtxSynchronize(), "preparing memory");
     group_.barrier("signals are clear");
   }
@@ -141,6 +157,7 @@ class CudaExecutor::State {
     synchronize(stream_);
     if (options_.trace) read_trace();
   }
+  std::vector<double> time_replays(int count);
   Plan plan_on_device() const;
 
   Group group_;
@@ -159,7 +176,7 @@ class CudaExecutor::State {
     return proven;
   }
   Group& fitted() {
-    require_residency(group_, gpu_, blocks(), kernel_.resident_blocks());
+    require_fit(group_, plan_, gpu_, blocks(), kernel_.resident_blocks());
     return group_;
   }
   // A block for every compute lane, and enough to serve the other lanes.
@@ -291,6 +308,37 @@ void CudaExecutor::State::enqueue(Stream stream) {
   for (cuda::StreamLane& lane : stream_lanes_) lane.enqueue(begin_, stream);
 }
 
+std::vector<double> CudaExecutor::State::time_replays(int count) {
+  constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED: other threads may be other ranks
+  device_.use();
+  const cuda::Driver& cuda = *driver();
+  check(cuda.StreamBeginCapture(stream_, kRelaxed), "capturing a run");
+  enqueue(stream_);
+  cuda::Graph graph = nullptr;
+  cuda::GraphExecutable executable = nullptr;
+  check(cuda.StreamEndCapture(stream_, &graph), "capturing a run");
+  check(cuda.GraphInstantiate(&executable, graph, 0), "making a graph");
+  check(cuda.GraphDestroy(graph), "making a graph");
+  std::vector<cuda::Event> events(static_cast<std::size_t>(count) + 1);
+  for (cuda::Event& event : events) check(cuda.EventCreate(&event, 0), "making an event");
+  check(cuda.EventRecord(events[0], stream_), "timing");
+  for (int i = 0; i < count; ++i) {
+    check(cuda.GraphLaunch(executable, stream_), "replaying");
+    check(cuda.EventRecord(events[static_cast<std::size_t>(i) + 1], stream_), "timing");
+  }
+  synchronize(stream_);
+  std::vector<double> times;
+  for (int i = 0; i < count; ++i) {
+    float milliseconds = 0;
+    check(cuda.EventElapsedTime(&milliseconds, events[static_cast<std::size_t>(i)], events[static_cast<std::size_t>(i) + 1]),
+          "timing");
+    times.push_back(1e3 * static_cast<double>(milliseconds));
+  }
+  for (cuda::Event event : events) cuda.EventDestroy(event);
+  check(cuda.GraphExecDestroy(executable), "dropping a graph");
+  return times;
+}
+
 void CudaExecutor::State::raise_alarm() {
   static constexpr u32 kRaised = 1;
   check(driver()->MemcpyHtoDAsync(launch_.control + offsetof(Control, abort), &kRaised, sizeof(kRaised), alarm_),
@@ -382,6 +430,7 @@ CudaExecutor::~CudaExecutor() = default;
 void CudaExecutor::run() { state_->run(); }
 void CudaExecutor::enqueue(Stream stream) { state_->enqueue(stream); }
 void CudaExecutor::synchronize(Stream stream) { state_->synchronize(stream); }
+std::vector<double> CudaExecutor::time_replays(int count) { return state_->time_replays(count); }
 const std::vector<TraceEvent>& CudaExecutor::trace() const { return state_->trace_; }
 
 CudaExecutor::Address CudaExecutor::address(const std::string& name) const {

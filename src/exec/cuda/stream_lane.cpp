@@ -43,6 +43,20 @@ StreamLane::~StreamLane() {
   if (stream_ != nullptr) driver()->StreamDestroy(stream_);
 }
 
+void StreamLane::copy(const Copy2D& copy) const {
+  if (copy.height == 1) {
+    check(driver()->MemcpyAsync(copy.to, copy.from, copy.width, stream_), "copying");
+  } else {
+    check(driver()->Memcpy2DAsync(&copy, stream_), "copying");
+  }
+}
+
+void StreamLane::rehearse() const {
+  for (const Step& step : steps_) {
+    for (const Copy2D& one : step.copies) copy(one);
+  }
+}
+
 // Closing a gate, saying that its task is done, and waiting for the next gate is one operation of the stream.
 void StreamLane::enqueue(Event begin, Stream after) {
   constexpr unsigned kUntilEqual = 1;  // CU_STREAM_WAIT_VALUE_EQ
@@ -58,13 +72,7 @@ void StreamLane::enqueue(Event begin, Stream after) {
   for (const Step& step : steps_) {
     operations.push_back({.operation = StreamOperation::wait, .address = step.gate, .value = 1, .flags = kUntilEqual});
     if (!step.copies.empty() || operations.size() >= kMostOperations) flush();
-    for (const Copy2D& copy : step.copies) {
-      if (copy.height == 1) {
-        check(cuda.MemcpyAsync(copy.to, copy.from, copy.width, stream_), "copying");
-      } else {
-        check(cuda.Memcpy2DAsync(&copy, stream_), "copying");
-      }
-    }
+    for (const Copy2D& one : step.copies) copy(one);
     const Address done = step.gate + offsetof(StreamGate, done);
     operations.push_back({.operation = StreamOperation::write, .address = step.gate, .value = 0});
     operations.push_back({.operation = StreamOperation::write, .address = done, .value = 1});

@@ -17,6 +17,8 @@ class StreamLane {
   StreamLane& operator=(StreamLane&&) = delete;
   ~StreamLane();
 
+  // Does all copies once, so that nothing that the driver needs for them is loaded beside a waiting stream.
+  void rehearse() const;
   // Puts one run's tasks behind `begin` and has `after` wait for their end. The kernel of the run has been enqueued.
   void enqueue(Event begin, Stream after);
 
@@ -25,6 +27,7 @@ class StreamLane {
     Address gate;
     std::vector<Copy2D> copies;
   };
+  void copy(const Copy2D& copy) const;
   std::vector<Step> steps_;
   Stream stream_ = nullptr;
   Event end_ = nullptr;
