@@ -64,6 +64,8 @@ struct BodyRow {
   i32 from;
   i32 to;
   u32 kind;
+  u32 tf32;
+  u32 unused;
 };
 
 struct TaskRow {

@@ -10,9 +10,12 @@
 
 namespace tileway {
 
-enum class Precision {
-  declared,  // in the declared dtypes with fp32 sums, rounding after each operation
-  exact,     // floating tensors wholly in fp64; what comes out is f64
+enum class Arithmetic {
+  // In the declared dtypes with fp32 sums, rounding after each operation; operands of a tf32 product are rounded too.
+  declared,
+  // Floating tensors wholly in fp64; what comes out is f64. What errors are measured against, so nothing is rounded:
+  // operands of a tf32 product neither.
+  exact,
 };
 
 // What each world rank holds of each named tensor: [rank], an array of the local shape. Ranks outside the tensor's
@@ -21,7 +24,7 @@ using Bindings = std::map<std::string, std::vector<Array>>;
 
 // Runs the program once. Inputs that the program updates are stored back into `inputs`. Integers are exact up to 2^53.
 // Throws Error (invalid) for a missing input, a wrong dtype or shape, an index or a split out of range.
-Bindings interpret(const Program& program, Bindings& inputs, Precision precision = Precision::declared);
+Bindings interpret(const Program& program, Bindings& inputs, Arithmetic arithmetic = Arithmetic::declared);
 
 // How far outputs are from the exact interpreter's, over all names and ranks. The promise of every executor is
 // error <= allowed, which is twice the error of the interpreter in the declared dtypes plus one rounding of the largest

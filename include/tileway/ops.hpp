@@ -25,8 +25,10 @@ struct Operator {
 const std::vector<Operator>& operators();
 // Throws Error (invalid), naming those that exist.
 const Operator& find_operator(std::string_view name);
-// The program of an operator; an empty size is the default. Throws Error (invalid) for a size that does not fit.
-Program make_program(const Operator& op, int ranks, DType dtype, std::span<const std::int64_t> size);
+// The program of an operator; an empty size is the default. Its products of f32 have the given precision. Throws Error
+// (invalid) for a size that does not fit, and for a precision where there is no such product.
+Program make_program(const Operator& op, int ranks, DType dtype, std::span<const std::int64_t> size,
+                     Precision precision = Precision::exact);
 
 // Registers an operator before main begins; see any file in src/ops.
 struct RegisterOperator {

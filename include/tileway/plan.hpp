@@ -93,7 +93,7 @@ struct Body {
     copy,           // same elements in row-major order; boxes may differ in shape
     cast,           // copy with a change of dtype
     pointwise,      // `function`; extents of 1 broadcast, dimensions align at the last
-    matmul,         // [.., m, k] x [.., k, n], fp32 sums, batch extents of 1 broadcast
+    matmul,         // [.., m, k] x [.., k, n], fp32 sums, batch extents of 1 broadcast; `tf32`
     softmax,        // over the last dimension
     layer_norm,     // x, gamma, beta; `value` epsilon
     rms_norm,       // x, gamma; `value` epsilon
@@ -117,6 +117,7 @@ struct Body {
   std::int64_t rows = 0;
   std::int32_t from = 0;
   std::int32_t to = 0;
+  bool tf32 = false;  // operands, which are f32, are rounded to tf32 (Precision::tf32 in program.hpp)
   friend bool operator==(const Body&, const Body&) = default;
 };
 inline constexpr int kBodyKindCount = 16;

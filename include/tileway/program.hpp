@@ -8,7 +8,8 @@
 // Every function that adds an operation infers the dtype, shape and placement of its result and throws
 // Error (invalid), naming the operation, its operands, the rule and the line that wrote it, when there is none.
 // Element-wise functions, matmul and the norms compute in fp32 and round once to the dtype. A sum over ranks rounds
-// every rank's partial to the dtype, adds them in fp32 in rank order, and rounds once.
+// every rank's partial to the dtype, adds them in fp32 in rank order, and rounds once. A product of f32 may be told to
+// round its operands to tf32 first.
 #pragma once
 
 #include <cstdint>
@@ -103,6 +104,16 @@ std::string_view name_of(OpKind kind);
 OpKind parse_op_kind(std::string_view text);
 bool is_communication(OpKind kind);
 
+// How a product of f32 matrices takes its operands; the products are added in fp32 either way.
+enum class Precision : std::uint8_t {
+  exact,  // as they are
+  tf32,   // each rounded to 10 bits behind the point, to nearest, ties away from zero; the range of exponents is f32's,
+          // NaN and infinities stay. What tensor cores multiply fastest, and a part of what the program means
+};
+inline constexpr int kPrecisionCount = 2;
+std::string_view name_of(Precision precision);
+Precision parse_precision(std::string_view text);
+
 // One operation and its one result. Which fields mean something depends on the kind; the others keep their defaults.
 struct Op {
   OpKind kind = OpKind::input;
@@ -119,6 +130,7 @@ struct Op {
   Shape shape{};                      // input, reshape; the permutation of transpose
   Placement placement{};              // input; the target of shard, reduce_scatter and all_to_all
   int group = 0;                      // input, constant, send
+  Precision precision{};              // matmul
   std::string where{};                // "file.cpp:12"
   TensorType type{};                  // inferred
 };
@@ -177,6 +189,11 @@ class Program {
   // The op that updates input `op` in place, or -1.
   int updated_by(int op) const;
 
+  // How matmul() takes f32 operands from here on where it is not told, as torch.set_float32_matmul_precision says it;
+  // exact at first. Products of other dtypes are not touched. It is no part of the program: each product keeps its own.
+  void set_matmul_precision(Precision precision) { matmul_precision_ = precision; }
+  Precision matmul_precision() const { return matmul_precision_; }
+
   // Adds an operation: the one door, for builders and for files. Fills in `type`.
   Tensor append(Op op);
 
@@ -192,6 +209,7 @@ class Program {
   std::vector<std::vector<int>> groups_;
   std::vector<Op> ops_;
   std::vector<Output> outputs_;
+  Precision matmul_precision_ = Precision::exact;
 };
 
 // ---- Computation. Each rank works on what it holds; a replicated operand beside a sharded one is cut to match.
@@ -216,8 +234,10 @@ Tensor silu(Tensor x, Where where = Where::current());
 Tensor cast(Tensor x, DType dtype, Where where = Where::current());
 
 // [..., m, k] x [..., k, n] -> [..., m, n], batch dimensions broadcast. Rows of `a`, columns of `b` or a batch
-// dimension may be sharded; a contraction sharded alike on both sides gives Partial(sum).
+// dimension may be sharded; a contraction sharded alike on both sides gives Partial(sum). tf32 is for f32 alone;
+// without a precision f32 takes the program's.
 Tensor matmul(Tensor a, Tensor b, Where where = Where::current());
+Tensor matmul(Tensor a, Tensor b, Precision precision, Where where = Where::current());
 // Over the last dimension, which must not be sharded.
 Tensor softmax(Tensor x, Where where = Where::current());
 // (x - mean) / sqrt(variance + epsilon) * gamma + beta, over the last dimension; gamma, beta: [last], replicated.

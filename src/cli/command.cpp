@@ -20,7 +20,10 @@ void add_common(CLI::App& command, Options& options) {
   command.add_option("--ranks", options.ranks, "ranks to start on this machine (default 2)")
       ->check(CLI::Range(1, 1024));
   command.add_option("--size", options.sizes, "as MxNxK; see `tileway doctor` for each operator's extents");
-  command.add_option("--dtype", options.dtype, "f32, bf16 or f16")->capture_default_str();
+  command
+      .add_option("--dtype", options.dtype,
+                  "f32, bf16 or f16; tf32: f32 whose products are of operands rounded to tf32")
+      ->capture_default_str();
   command.add_option("--executor", options.executor, "auto, host or cuda")->capture_default_str();
   command.add_option("--schedule", options.schedule, "unfused, overlapped or all");
   command.add_option("--topology", options.topology, "plan for another machine: ranks=8,lanes=132,copy=2");
@@ -51,9 +54,13 @@ Program make_program(const Options& options, const std::vector<std::int64_t>& si
                .what = "the program is for another number of ranks", .expected = std::to_string(program.world()),
                .got = std::to_string(options.ranks));
     TW_REQUIRE(size.empty(), ErrorKind::invalid, .where = options.op, .what = "a program file has its own size");
+    TW_REQUIRE(options.dtype == Options{}.dtype, ErrorKind::invalid, .where = options.op,
+               .what = "a program file has its own dtypes", .got = options.dtype);
     return program;
   }
-  return tileway::make_program(find_operator(options.op), ranks, parse_dtype(options.dtype), size);
+  const bool tf32 = options.dtype == "tf32";
+  return tileway::make_program(find_operator(options.op), ranks, tf32 ? DType::f32 : parse_dtype(options.dtype), size,
+                               tf32 ? Precision::tf32 : Precision::exact);
 }
 
 Program make_program(const Options& options) {
@@ -82,10 +89,10 @@ std::vector<Plan> make_plans(const Options& options) {
   if (options.op.ends_with(".json")) {
     const std::string text = read_file(options.op);
     if (text.find("\"tileway_plan\"") != std::string::npos) {
-      const bool chosen =
-          options.ranks != 0 || !options.sizes.empty() || !options.topology.empty() || !options.schedule.empty();
+      const bool chosen = options.ranks != 0 || !options.sizes.empty() || options.dtype != Options{}.dtype ||
+                          !options.topology.empty() || !options.schedule.empty();
       TW_REQUIRE(!chosen, ErrorKind::invalid, .where = options.op,
-                 .what = "a plan file has its own ranks, size, topology and schedule");
+                 .what = "a plan file has its own ranks, size, dtypes, topology and schedule");
       return {plan_from_json(text)};
     }
   }

@@ -15,7 +15,7 @@ Accuracy measure_accuracy(const Program& program, const Bindings& inputs, const 
   Bindings declared_inputs = inputs;
   Bindings exact_inputs = inputs;
   const Bindings declared = interpret(program, declared_inputs);
-  const Bindings exact = interpret(program, exact_inputs, Precision::exact);
+  const Bindings exact = interpret(program, exact_inputs, Arithmetic::exact);
   Accuracy accuracy;
   for (const auto& [name, parts] : exact) {
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {

@@ -58,6 +58,9 @@ Value op_to_json(const Op& op) {
     case OpKind::cast:
       out["dtype"] = name_of(op.dtype);
       break;
+    case OpKind::matmul:
+      if (op.precision != Precision::exact) out["precision"] = name_of(op.precision);
+      break;
     case OpKind::layer_norm:
     case OpKind::rms_norm:
       out["epsilon"] = op.value;
@@ -103,7 +106,7 @@ Value op_to_json(const Op& op) {
 Op op_from_json(const Reader& reader) {
   constexpr std::int64_t kLimit = std::int64_t{1} << 40;
   reader.only({"op", "operands", "name", "dtype", "shape", "placement", "group", "value", "function", "epsilon",
-               "reduce", "dim", "keep_dim", "start", "extent"});
+               "reduce", "dim", "keep_dim", "start", "extent", "precision"});
   Op op{.kind = reader.at("op").name(parse_op_kind)};
   op.where = reader.path();
   if (reader.has("operands")) {
@@ -121,6 +124,7 @@ Op op_from_json(const Reader& reader) {
   if (reader.has("reduce")) op.reduce = reader.at("reduce").name(parse_reduce_op);
   if (reader.has("dim")) op.dim = static_cast<int>(reader.at("dim").integer(0, kMaxOps));
   if (reader.has("keep_dim")) op.keep_dim = reader.at("keep_dim").boolean();
+  if (reader.has("precision")) op.precision = reader.at("precision").name(parse_precision);
   if (reader.has("start")) op.start = reader.at("start").integer(0, kLimit);
   if (reader.has("extent")) op.extent = reader.at("extent").integer(0, kLimit);
   return op;

@@ -103,6 +103,9 @@ TensorType infer(const Program& program, const Op& op) {
   if (static_cast<int>(op.operands.size()) != expected_operands(op)) {
     in.refuse("wrong number of operands", std::to_string(expected_operands(op)), std::to_string(op.operands.size()));
   }
+  if (op.precision != Precision::exact && op.kind != OpKind::matmul) {
+    in.refuse("only a matmul has a precision", {}, std::string(name_of(op.precision)));
+  }
   const int group = in.operands.empty() ? op.group : in.operands[0].group;
   if (group < 0 || group >= static_cast<int>(program.groups().size())) {
     in.refuse("no such group", "less than " + std::to_string(program.groups().size()), std::to_string(group));

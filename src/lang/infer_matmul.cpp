@@ -58,6 +58,10 @@ TensorType infer_matmul(const Inference& in) {
   if (!is_floating(a.dtype)) {
     in.refuse("matmul is not defined on integers", "f32, bf16 or f16", std::string(name_of(a.dtype)), "cast first");
   }
+  if (in.op.precision == Precision::tf32 && a.dtype != DType::f32) {
+    in.refuse("tf32 is a precision of products of f32", "f32", std::string(name_of(a.dtype)),
+              "leave the precision out, or cast both sides to f32");
+  }
   const Sides sides = product(in);
   TensorType type{a.dtype, sides.shape, a.group, Replicate()};
   if (a.placement.is_partial() || b.placement.is_partial()) {

@@ -147,8 +147,8 @@ class Run {
 }  // namespace
 }  // namespace interpreter
 
-Bindings interpret(const Program& program, Bindings& inputs, Precision precision) {
-  return interpreter::Run(program, inputs, precision == Precision::exact).all();
+Bindings interpret(const Program& program, Bindings& inputs, Arithmetic arithmetic) {
+  return interpreter::Run(program, inputs, arithmetic == Arithmetic::exact).all();
 }
 
 }  // namespace tileway

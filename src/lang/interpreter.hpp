@@ -1,5 +1,5 @@
 // Inside the interpreter. Plain loops over elements, as obviously right as possible: this is the definition that
-// everything else is held to, so it shares no code with lowering or kernels.
+// everything else is held to, so it shares no code with lowering or kernels, base/tf32.hpp apart.
 #pragma once
 
 #include <vector>

@@ -3,7 +3,9 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <type_traits>
 
+#include "base/tf32.hpp"
 #include "lang/interpreter.hpp"
 #include "tileway/error.hpp"
 
@@ -95,7 +97,7 @@ Value cast(const Op& op, DType from, const Value& x) {
 }
 
 template <typename A>
-Value matmul(const Shape& shape, const Value& a, const Value& b) {
+Value matmul(const Shape& shape, const Value& a, const Value& b, Precision precision) {
   Value result = zeros(shape);
   const std::int64_t k = a.shape.back();
   const std::int64_t columns = b.shape.back();
@@ -108,11 +110,17 @@ Value matmul(const Shape& shape, const Value& a, const Value& b) {
       index = index * side.shape[d] + (side.shape[d] == 1 ? 0 : at[d + shift]);
     return side.data.data() + index * side.shape[side.shape.size() - 2] * side.shape.back();
   };
+  const auto operand = [&](double value) {
+    if constexpr (std::is_same_v<A, float>) {
+      if (precision == Precision::tf32) return rounded_to_tf32(static_cast<float>(value));
+    }
+    return static_cast<A>(value);
+  };
   for_each(shape, [&](const Dims& at, std::int64_t offset) {
     const double* row = matrix(a, at) + at[dims - 2] * k;
     const double* column = matrix(b, at) + at[dims - 1];
     A sum = 0;
-    for (std::int64_t i = 0; i < k; ++i) sum += static_cast<A>(row[i]) * static_cast<A>(column[i * columns]);
+    for (std::int64_t i = 0; i < k; ++i) sum += operand(row[i]) * operand(column[i * columns]);
     result.data[offset] = sum;
   });
   return result;
@@ -251,7 +259,7 @@ Value compute_in(const Program& program, const Op& op, int member, const std::ve
     case OpKind::cast:
       return cast(op, first.dtype, operands[0]);
     case OpKind::matmul:
-      return matmul<A>(shape, operands[0], operands[1]);
+      return matmul<A>(shape, operands[0], operands[1], op.precision);
     case OpKind::softmax:
     case OpKind::layer_norm:
     case OpKind::rms_norm:
@@ -283,7 +291,7 @@ Value compute_in(const Program& program, const Op& op, int member, const std::ve
 }  // namespace
 
 Value compute(const Program& program, const Op& op, int member, const std::vector<Value>& operands, bool exact) {
-  // fp64 holds integers exactly, so they take that path whatever the precision.
+  // fp64 holds integers exactly, so they take that path whatever the arithmetic.
   const bool wide = exact || !is_floating(op.type.dtype);
   return wide ? compute_in<double>(program, op, member, operands) : compute_in<float>(program, op, member, operands);
 }

@@ -15,6 +15,7 @@ constexpr std::array<std::string_view, kOpKindCount> kOpNames{
     "layer_norm",  "rms_norm",      "reduce_dim",   "reshape",   "transpose",  "slice",
     "gather_rows", "embedding_bag", "shard",        "update",    "all_reduce", "reduce_scatter",
     "all_gather",  "all_to_all",    "all_to_all_v", "broadcast", "reduce",     "send"};
+constexpr std::array<std::string_view, kPrecisionCount> kPrecisionNames{"exact", "tf32"};
 
 std::string place(const Where& where) {
   const std::string_view file = where.file_name();
@@ -32,6 +33,15 @@ OpKind parse_op_kind(std::string_view text) {
   TW_REQUIRE(found != kOpNames.end(), ErrorKind::invalid, .where = "operation", .what = "unknown name",
              .got = std::string(text));
   return static_cast<OpKind>(found - kOpNames.begin());
+}
+
+std::string_view name_of(Precision precision) { return kPrecisionNames[static_cast<std::size_t>(precision)]; }
+
+Precision parse_precision(std::string_view text) {
+  const auto* found = std::find(kPrecisionNames.begin(), kPrecisionNames.end(), text);
+  TW_REQUIRE(found != kPrecisionNames.end(), ErrorKind::invalid, .where = "precision", .what = "unknown name",
+             .expected = "exact or tf32", .got = std::string(text));
+  return static_cast<Precision>(found - kPrecisionNames.begin());
 }
 
 bool is_communication(OpKind kind) { return kind >= OpKind::all_reduce; }
@@ -191,7 +201,16 @@ Tensor cast(Tensor x, DType dtype, Where where) {
   return x.program().append(std::move(op));
 }
 
-Tensor matmul(Tensor a, Tensor b, Where where) { return add(OpKind::matmul, {a, b}, where); }
+Tensor matmul(Tensor a, Tensor b, Precision precision, Where where) {
+  Op op = make(OpKind::matmul, {a, b}, where);
+  op.precision = precision;
+  return a.program().append(std::move(op));
+}
+
+Tensor matmul(Tensor a, Tensor b, Where where) {
+  return matmul(a, b, a.dtype() == DType::f32 ? a.program().matmul_precision() : Precision::exact, where);
+}
+
 Tensor softmax(Tensor x, Where where) { return add(OpKind::softmax, {x}, where); }
 
 Tensor layer_norm(Tensor x, Tensor gamma, Tensor beta, double epsilon, Where where) {

@@ -17,6 +17,9 @@ std::string arguments(const Op& op) {
     case OpKind::constant:
       put(fmt::format("{}", op.value));
       break;
+    case OpKind::matmul:
+      if (op.precision != Precision::exact) put(std::string(name_of(op.precision)));
+      break;
     case OpKind::layer_norm:
     case OpKind::rms_norm:
       put(fmt::format("epsilon={}", op.value));

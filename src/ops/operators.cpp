@@ -35,14 +35,20 @@ const Operator& find_operator(std::string_view name) {
                                    .expected = fmt::format("{}", fmt::join(names, ", "))});
 }
 
-Program make_program(const Operator& op, int ranks, DType dtype, std::span<const std::int64_t> size) {
+Program make_program(const Operator& op, int ranks, DType dtype, std::span<const std::int64_t> size,
+                     Precision precision) {
   if (size.empty()) size = op.size;
   const bool fits =
       size.size() == op.extents.size() && std::all_of(size.begin(), size.end(), [](auto n) { return n >= 0; });
   TW_REQUIRE(fits, ErrorKind::invalid, .where = std::string(op.name), .what = "the size does not fit the operator",
              .expected = fmt::format("{}", fmt::join(op.extents, "x")), .got = fmt::format("{}", fmt::join(size, "x")));
   Program program{std::string(op.name), ranks};
+  program.set_matmul_precision(precision);
   op.build(program, dtype, size);
+  const bool heeded = std::any_of(program.ops().begin(), program.ops().end(),
+                                  [&](const Op& one) { return one.precision == precision; });
+  TW_REQUIRE(heeded || precision == Precision::exact, ErrorKind::invalid, .where = std::string(op.name),
+             .what = "it has no product of f32 matrices", .got = "the precision " + std::string(name_of(precision)));
   return program;
 }
 

@@ -100,6 +100,7 @@ bool fits_dynamic(const Arguments& a, bool copies) {
 }
 
 bool fits(const Arguments& a) {
+  if (a.body.tf32 && a.body.kind != Body::Kind::matmul) return false;
   switch (a.body.kind) {
     case Body::Kind::none:
       return a.counts(0, 0);
@@ -113,7 +114,8 @@ bool fits(const Arguments& a) {
              std::all_of(a.reads.begin(), a.reads.end(),
                          [&](const Dims& read) { return broadcasts(read, a.writes[0]); });
     case Body::Kind::matmul:
-      return a.counts(2, 1) && a.one_type() && is_floating(a.write_types[0]) && fits_matmul(a);
+      return a.counts(2, 1) && a.one_type() && is_floating(a.write_types[0]) &&
+             (!a.body.tf32 || a.write_types[0] == DType::f32) && fits_matmul(a);
     case Body::Kind::softmax:
       return a.counts(1, 1) && a.one_type() && fits_rows(a, 0);
     case Body::Kind::layer_norm:
@@ -166,7 +168,8 @@ void check_arguments(const Plan& plan, TaskId id) {
   }
   throw Error(ErrorKind::invalid,
               {.where = "plan, " + task_name(plan, id),
-               .what = fmt::format("the arguments do not fit the body {}", name_of(arguments.body.kind)),
+               .what = fmt::format("the arguments do not fit the body {}{}", name_of(arguments.body.kind),
+                                   arguments.body.tf32 ? " tf32" : ""),
                .got = shapes});
 }
 

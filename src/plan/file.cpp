@@ -125,11 +125,12 @@ Value body_to_json(const Body& body) {
   if (body.rows != fresh.rows) out["rows"] = body.rows;
   if (body.from != fresh.from) out["from"] = body.from;
   if (body.to != fresh.to) out["to"] = body.to;
+  if (body.tf32) out["tf32"] = true;
   return out;
 }
 
 Body body_from_json(const Reader& reader) {
-  reader.only({"kind", "function", "op", "value", "dim", "dims", "first", "rows", "from", "to"});
+  reader.only({"kind", "function", "op", "value", "dim", "dims", "first", "rows", "from", "to", "tf32"});
   constexpr std::int64_t kRows = std::int64_t{1} << 40;
   Body body;
   body.kind = reader.at("kind").name(parse_body_kind);
@@ -142,6 +143,7 @@ Body body_from_json(const Reader& reader) {
   if (reader.has("rows")) body.rows = reader.at("rows").integer(0, kRows);
   if (reader.has("from")) body.from = index_from(reader.at("from"));
   if (reader.has("to")) body.to = index_from(reader.at("to"));
+  if (reader.has("tf32")) body.tf32 = reader.at("tf32").boolean();
   return body;
 }
 

@@ -106,7 +106,8 @@ Lowered Lowering::run() {
     }
   }
   for (const Op& op : program_.ops()) {
-    graph_.plan.description.push_back(fmt::format("{} gives {}", name_of(op.kind), to_string(op.type)));
+    const std::string how = op.precision == Precision::exact ? "" : fmt::format(" {}", name_of(op.precision));
+    graph_.plan.description.push_back(fmt::format("{}{} gives {}", name_of(op.kind), how, to_string(op.type)));
   }
   Lowered lowered;
   lowered.predicted = assign_lanes(graph_);

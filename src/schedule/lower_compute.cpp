@@ -100,6 +100,7 @@ Body Lowering::body_of(const Op& op, int member) const {
       return body;
     case OpKind::matmul:
       body.kind = Body::Kind::matmul;
+      body.tf32 = op.precision == Precision::tf32;
       return body;
     case OpKind::softmax:
       body.kind = Body::Kind::softmax;

@@ -88,6 +88,25 @@ TEST(Command, ExplainShowsProgramPlanAndTimelineAndWritesThePlan) {
   expect(command("explain gemm_all_reduce --ranks 2 --size 8x8x8 --full"), 0, "wait   signal");
 }
 
+TEST(Command, ProcessesTf32IsAPrecisionOfTheProductsOfF32) {
+  const std::string shape = "gemm_all_reduce --ranks 2 --size 33x17x29 --dtype tf32 ";
+  expect(command("explain " + shape + "--full"), 0, "%2 = matmul(%0, %1, tf32) : f32[33, 17] Partial(sum)");
+  expect(command("explain " + shape + "--full"), 0, "matmul tf32\n");
+  expect(command("run " + shape + "--schedule all"), 0, "right");
+  const std::string path = temporary("tf32.json");
+  expect(command("bench " + shape + "--repeat 3 --executor host --json " + path), 0, "33x17x29 tf32 on 2 ranks");
+  const nlohmann::json result = read_json(path).at("results").at(0);
+  EXPECT_EQ(result.at("dtype"), "tf32");
+  const nlohmann::json& row = result.at("rows").at(1);
+  EXPECT_TRUE(row.at("exact").get<bool>());
+  EXPECT_GT(row.at("max_error").get<double>(), 1e-4);  // 10 bits: f32 would be at 1e-6
+  expect(command("run all_to_all_v --dtype tf32"), 2, "all_to_all_v: it has no product of f32 matrices");
+  const std::string program = temporary("program.json");
+  expect(command("explain " + shape + "--json " + program), 0, "proven:");
+  expect(command("explain " + program), 0, "matmul(%0, %1, tf32)");
+  expect(command("run " + program + " --dtype tf32"), 2, "a program file has its own dtypes; got tf32");
+}
+
 TEST(Command, VerifyProvesAPlanOrSaysHowItGoesWrong) {
   const std::string path = temporary("proof.json");
   expect(command("verify gemm_all_reduce --ranks 3 --schedule all --json " + path), 0, "overlapped: proven");

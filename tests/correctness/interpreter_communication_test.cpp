@@ -13,10 +13,10 @@ using testing::kNan;
 using testing::PerRank;
 using testing::run;
 
-PerRank reduced(ReduceOp op, const std::vector<Array>& partials, Precision precision = Precision::declared) {
+PerRank reduced(ReduceOp op, const std::vector<Array>& partials, Arithmetic arithmetic = Arithmetic::declared) {
   Program p("all_reduce", static_cast<int>(partials.size()));
   p.output("y", all_reduce(p.input("x", partials[0].dtype(), partials[0].shape(), Partial(op))));
-  return run(p, {{"x", partials}}, precision);
+  return run(p, {{"x", partials}}, arithmetic);
 }
 
 TEST(InterpreterCommunication, AllReduceCombinesOnEveryRank) {
@@ -39,7 +39,7 @@ TEST(InterpreterCommunication, ASumRunsInRankOrderInFp32) {
   const Array one = f32({1}, {1});
   EXPECT_EQ(reduced(ReduceOp::sum, {big, one, one})[0][0], 16777216);
   EXPECT_EQ(reduced(ReduceOp::sum, {one, one, big})[0][0], 16777218);
-  EXPECT_EQ(reduced(ReduceOp::sum, {big, one, one}, Precision::exact)[0][0], 16777218);
+  EXPECT_EQ(reduced(ReduceOp::sum, {big, one, one}, Arithmetic::exact)[0][0], 16777218);
 }
 
 TEST(InterpreterCommunication, ASumIsRoundedOnlyAfterTheLastRank) {
@@ -55,7 +55,7 @@ TEST(InterpreterCommunication, EveryPartialIsRoundedBeforeTheSum) {
                         {"b", {bf16({2, 1}, {1, 1}), bf16({2, 1}, {1, 1})}}};
   // Rank 0's 1 + 2^-8 becomes 1, and again with rank 1's 2^-8; the exact sum 1 + 2^-7 would be a bf16.
   EXPECT_EQ(run(p, inputs), (PerRank{{1}, {1}}));
-  EXPECT_EQ(run(p, inputs, Precision::exact), (PerRank{{1.0078125}, {1.0078125}}));
+  EXPECT_EQ(run(p, inputs, Arithmetic::exact), (PerRank{{1.0078125}, {1.0078125}}));
 }
 
 TEST(InterpreterCommunication, IntegersAreSummedExactly) {

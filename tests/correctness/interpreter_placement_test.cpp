@@ -171,7 +171,7 @@ TEST(InterpreterPlacement, RowFunctionsWorkOnTheRowsThatARankHolds) {
 }
 
 TEST(InterpreterPlacement, AnUpdateIsSeenByTheNextRunAndNotByThisOnesReaders) {
-  for (Precision precision : {Precision::declared, Precision::exact}) {
+  for (Arithmetic arithmetic : {Arithmetic::declared, Arithmetic::exact}) {
     Program p("step", 2);
     const Tensor state = p.input("state", DType::bf16, {3}, Shard(0));
     const Tensor before = state * 10.0;
@@ -179,12 +179,12 @@ TEST(InterpreterPlacement, AnUpdateIsSeenByTheNextRunAndNotByThisOnesReaders) {
     p.output("before", before);
     p.output("after", after);
     Bindings inputs{{"state", {bf16({2}, {1, 2}), bf16({1}, {3})}}, {"step", {bf16({2}, {1, 1}), bf16({1}, {2})}}};
-    Bindings y = interpret(p, inputs, precision);
+    Bindings y = interpret(p, inputs, arithmetic);
     EXPECT_EQ(testing::held(y, "before"), (PerRank{{10, 20}, {30}}));
     EXPECT_EQ(testing::held(y, "after"), (PerRank{{2, 3}, {5}}));
     EXPECT_EQ(testing::held(inputs, "state"), (PerRank{{2, 3}, {5}}));
-    EXPECT_EQ(inputs.at("state")[0].dtype(), precision == Precision::exact ? DType::f64 : DType::bf16);
-    y = interpret(p, inputs, precision);
+    EXPECT_EQ(inputs.at("state")[0].dtype(), arithmetic == Arithmetic::exact ? DType::f64 : DType::bf16);
+    y = interpret(p, inputs, arithmetic);
     EXPECT_EQ(testing::held(y, "before"), (PerRank{{20, 30}, {50}}));
     EXPECT_EQ(testing::held(inputs, "state"), (PerRank{{3, 4}, {7}}));
     EXPECT_EQ(testing::held(inputs, "step"), (PerRank{{1, 1}, {2}}));

@@ -17,10 +17,10 @@ using testing::run;
 
 using Values = std::vector<double>;
 
-Values unary(Function function, const Array& x, Precision precision) {
+Values unary(Function function, const Array& x, Arithmetic arithmetic) {
   Program p("unary", 1);
   p.output("y", pointwise(function, {p.input("x", x.dtype(), x.shape(), Replicate())}));
-  return run(p, {{"x", {x}}}, precision)[0];
+  return run(p, {{"x", {x}}}, arithmetic)[0];
 }
 
 Values binary(Function function, const Array& a, const Array& b) {
@@ -49,8 +49,8 @@ TEST(Interpreter, EveryFunctionOfOneOperandHasItsTabulatedValue) {
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(name_of(c.function));
-    expect_near({c.y}, unary(c.function, f32({1}, {c.x}), Precision::declared), 1e-6);
-    expect_near({c.y}, unary(c.function, f32({1}, {c.x}), Precision::exact), 1e-10);
+    expect_near({c.y}, unary(c.function, f32({1}, {c.x}), Arithmetic::declared), 1e-6);
+    expect_near({c.y}, unary(c.function, f32({1}, {c.x}), Arithmetic::exact), 1e-10);
   }
 }
 
@@ -104,7 +104,7 @@ TEST(Interpreter, SumsAreFp32InIndexOrderAndFp64WhenExact) {
   // 2^24 + 1 is not a float: it rounds to 2^24 both times, but 1 + 1 + 2^24 survives.
   const Bindings inputs{{"x", {f32({2, 3}, {16777216, 1, 1, 1, 1, 16777216})}}};
   EXPECT_EQ(run(p, inputs)[0], (Values{16777216, 16777218}));
-  EXPECT_EQ(run(p, inputs, Precision::exact)[0], (Values{16777218, 16777218}));
+  EXPECT_EQ(run(p, inputs, Arithmetic::exact)[0], (Values{16777218, 16777218}));
 }
 
 TEST(Interpreter, MatmulSumsBf16ProductsWithoutRoundingBetween) {
@@ -137,15 +137,15 @@ TEST(Interpreter, MatmulOverNothingIsZero) {
 }
 
 TEST(Interpreter, CastTruncatesToIntegersAndRoundsToFloats) {
-  const auto cast_of = [](const Array& x, DType dtype, Precision precision = Precision::declared) {
+  const auto cast_of = [](const Array& x, DType dtype, Arithmetic arithmetic = Arithmetic::declared) {
     Program p("cast", 1);
     p.output("y", cast(p.input("x", x.dtype(), x.shape(), Replicate()), dtype));
-    return run(p, {{"x", {x}}}, precision)[0];
+    return run(p, {{"x", {x}}}, arithmetic)[0];
   };
   EXPECT_EQ(cast_of(f32({4}, {2.7, -2.7, 0.5, -0.5}), DType::i32), (Values{2, -2, 0, 0}));
-  EXPECT_EQ(cast_of(f32({2}, {2.7, -2.7}), DType::i64, Precision::exact), (Values{2, -2}));
+  EXPECT_EQ(cast_of(f32({2}, {2.7, -2.7}), DType::i64, Arithmetic::exact), (Values{2, -2}));
   EXPECT_EQ(cast_of(i32({1}, {16777217}), DType::f32), (Values{16777216}));
-  EXPECT_EQ(cast_of(i32({1}, {16777217}), DType::f32, Precision::exact), (Values{16777217}));
+  EXPECT_EQ(cast_of(i32({1}, {16777217}), DType::f32, Arithmetic::exact), (Values{16777217}));
   EXPECT_EQ(cast_of(f32({1}, {1.00390625}), DType::bf16), (Values{1}));
 }
 
@@ -168,7 +168,7 @@ TEST(Interpreter, SoftmaxSumsToOneAndDoesNotOverflow) {
   const Bindings inputs{{"x", {f32({2, 3}, {1, 2, 3, 1000, 1000, -1000})}}};
   const Values expected{0.0900305732, 0.2447284711, 0.6652409558, 0.5, 0.5, 0};
   expect_near(expected, run(p, inputs)[0], 1e-6);
-  expect_near(expected, run(p, inputs, Precision::exact)[0], 1e-10);
+  expect_near(expected, run(p, inputs, Arithmetic::exact)[0], 1e-10);
 }
 
 TEST(Interpreter, LayerNormSubtractsTheMeanBeforeItSquares) {
@@ -274,7 +274,7 @@ TEST(Interpreter, ConstantsAreScalarsInTheirDtype) {
   p.output("y", x * p.constant(1.00390625, DType::bf16));
   const Bindings inputs{{"x", {bf16({2}, {1, 128})}}};
   EXPECT_EQ(run(p, inputs)[0], (Values{1, 128}));
-  EXPECT_EQ(run(p, inputs, Precision::exact)[0], (Values{1.00390625, 128.5}));
+  EXPECT_EQ(run(p, inputs, Arithmetic::exact)[0], (Values{1.00390625, 128.5}));
 }
 
 TEST(Interpreter, ExactOutputsAreF64ForFloatsAndDeclaredForIntegers) {
@@ -283,7 +283,7 @@ TEST(Interpreter, ExactOutputsAreF64ForFloatsAndDeclaredForIntegers) {
   p.output("third", x / p.constant(3, DType::bf16));
   p.output("count", p.input("n", DType::i32, {1}, Replicate()));
   Bindings inputs{{"x", {Array::from(DType::f64, {1}, {1})}}, {"n", {i32({1}, {7})}}};
-  const Bindings outputs = interpret(p, inputs, Precision::exact);
+  const Bindings outputs = interpret(p, inputs, Arithmetic::exact);
   EXPECT_EQ(outputs.at("third")[0], Array::from(DType::f64, {1}, {0.3333333333333333}));
   EXPECT_EQ(outputs.at("count")[0], i32({1}, {7}));
 }

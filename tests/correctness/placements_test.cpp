@@ -280,8 +280,8 @@ TEST(Placements, EveryOperationInEveryPlacementEqualsItsMeaningOnOneRank) {
           const Bindings inputs = random_inputs(program, 7, fill);
           Bindings many_inputs = inputs;
           Bindings one_inputs = random_inputs(one, 7, fill);
-          const Array many = whole(program, interpret(program, many_inputs, Precision::exact));
-          const Array single = whole(one, interpret(one, one_inputs, Precision::exact));
+          const Array many = whole(program, interpret(program, many_inputs, Arithmetic::exact));
+          const Array single = whole(one, interpret(one, one_inputs, Arithmetic::exact));
           EXPECT_LE(max_difference(many, single), test.exact ? 0 : 1e-9) << context;
           for (const char* schedule : {"unfused", "overlapped"}) {
             const Topology topology = testing::small_topology(ranks, 2, schedule[0] == 'u' ? 0 : 1);

@@ -63,6 +63,20 @@ TEST(ProgramFiles, ThatAreWrongAreRefusedByEntry) {
                  "the shard sizes do not cut the dimension");
   expect_refused(load(replaced(good, "\"f32\"", "\"f33\"")), "program.ops[0].dtype");
   expect_refused(load(replaced(good, "\"op\":3", "\"op\":4")), "program.outputs[0].op");
+  const auto with_precision = [&](const std::string& op, const std::string& precision) {
+    return load(replaced(good, "\"op\":\"" + op + "\"", "\"op\":\"" + op + "\",\"precision\":" + precision));
+  };
+  EXPECT_NO_THROW(with_precision("matmul", "\"tf32\"")());
+  expect_refused(with_precision("matmul", "\"tf33\""), "program.ops[2].precision");
+  expect_refused(with_precision("matmul", "true"), "program.ops[2].precision");
+  expect_refused(with_precision("all_reduce", "\"tf32\""),
+                 "at program.ops[3]: only a matmul has a precision; got tf32");
+  expect_refused(
+      [&] {
+        std::string bf16 = replaced(replaced(good, "\"f32\"", "\"bf16\""), "\"f32\"", "\"bf16\"");
+        Program::from_json(replaced(bf16, "\"op\":\"matmul\"", "\"op\":\"matmul\",\"precision\":\"tf32\""));
+      },
+      "at program.ops[2]: tf32 is a precision of products of f32; expected f32, got bf16");
 }
 
 Plan small_plan() {
@@ -91,6 +105,12 @@ TEST(PlanFiles, ThatAreWrongAreRefusedByTask) {
   expect_refused(load(replaced(good, "\"symmetric\":true", "\"symmetric\":false")), "is not symmetric");
   expect_refused(load(replaced(good, "\"kind\":\"matmul\"", "\"kind\":\"copy\"")),
                  "the arguments do not fit the body copy");
+  const std::string matmul = "\"kind\":\"matmul\"";
+  EXPECT_NO_THROW(load(replaced(good, matmul, matmul + ",\"tf32\":true"))());
+  expect_refused(load(replaced(good, matmul, matmul + ",\"tf32\":1")), ".tf32");
+  const std::string sum = "\"kind\":\"reduce_ranks\"";
+  expect_refused(load(replaced(good, sum, sum + ",\"tf32\":true")),
+                 "the arguments do not fit the body reduce_ranks tf32");
   expect_refused(load(replaced(good, "ranks=2", "ranks=1")), "no such rank");
   expect_refused(load(replaced(good, "ranks=2", "ranks=x")), "cannot read");
 }
@@ -133,6 +153,11 @@ TEST(PlanStructure, EveryRuleRefuses) {
   expect_refused(changed([&](Plan& p) { p.outputs[0].rank = 1; }), "its buffer lies on another rank");
   expect_refused(changed([&](Plan& p) { p.buffers[p.tasks[matmul].writes[0].buffer].dtype = DType::bf16; }),
                  "do not fit the body");
+  expect_refused(changed([&](Plan& p) {
+                   p.bodies[p.tasks[matmul].body].tf32 = true;
+                   for (Buffer& buffer : p.buffers) buffer.dtype = DType::bf16;
+                 }),
+                 "do not fit the body matmul tf32; got bf16[");
   expect_refused(changed([&](Plan& p) {  // an output tile is written by nobody, another one twice
                    const BufferId output = p.outputs[0].buffer;
                    std::vector<Access*> writes;

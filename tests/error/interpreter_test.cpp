@@ -9,8 +9,8 @@ using testing::f32;
 using testing::i32;
 
 void expect_refused_run(const Program& program, Bindings inputs, const std::vector<std::string>& parts,
-                        Precision precision = Precision::declared) {
-  expect_refusal([&] { interpret(program, inputs, precision); }, parts);
+                        Arithmetic arithmetic = Arithmetic::declared) {
+  expect_refusal([&] { interpret(program, inputs, arithmetic); }, parts);
 }
 
 Program scale() {
@@ -40,10 +40,10 @@ TEST(InterpreterRefuses, F64UnlessItIsExactAndTheInputFloating) {
   const Array one = Array::from(DType::f64, {1}, {3});
   expect_refused_run(scale(), {{"x", {two, one}}}, {"rank 0", "f32[2]", "f64[2]"});
   Bindings inputs{{"x", {two, one}}};
-  EXPECT_NO_THROW(interpret(scale(), inputs, Precision::exact));
+  EXPECT_NO_THROW(interpret(scale(), inputs, Arithmetic::exact));
   Program p("count", 1);
   p.output("y", p.input("n", DType::i32, {2}, Replicate()));
-  expect_refused_run(p, {{"n", {two}}}, {"input 'n'", "i32[2]", "f64[2]"}, Precision::exact);
+  expect_refused_run(p, {{"n", {two}}}, {"input 'n'", "i32[2]", "f64[2]"}, Arithmetic::exact);
 }
 
 TEST(InterpreterRefuses, AnIndexOutsideTheTableWhoeverHoldsIt) {

@@ -99,6 +99,21 @@ const Case kCases[] = {
        matmul(x, x);
      },
      {"not defined on integers"}},
+    {"matmul of bf16 in tf32",
+     [](Program& p) {
+       const Tensor x = in(p, "x", {4, 4}, Replicate(), DType::bf16);
+       matmul(x, x, Precision::tf32);
+     },
+     {"matmul(%0 bf16[4, 4] Replicate, %0 bf16[4, 4] Replicate) at programs_test.cpp:",
+      "tf32 is a precision of products of f32; expected f32, got bf16. leave the precision out"}},
+    {"a softmax in tf32",
+     [](Program& p) {
+       Op op{.kind = OpKind::softmax};
+       op.operands = {in(p, "x", {4, 4}, Replicate()).index()};
+       op.precision = Precision::tf32;
+       p.append(op);
+     },
+     {"softmax(%0 f32[4, 4] Replicate)", "only a matmul has a precision; got tf32"}},
     {"matmul of partials",
      [](Program& p) {
        const Tensor x = in(p, "x", {4, 4}, Partial());

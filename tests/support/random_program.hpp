@@ -235,7 +235,10 @@ class RandomProgram {
     Placement where = Replicate();
     if (x.placement().is_replicate() && below(2) == 0) where = Shard(1);
     if (x.placement().is_shard(dims - 1)) where = Shard(0, x.placement().sizes);
-    return keep(matmul(x, fresh({k, n}, where)), bound(x) * 2 * static_cast<double>(k));
+    // Integers up to 2^11 are numbers of tf32.
+    const bool tf32 = x.dtype() == DType::f32 && bound(x) <= 2048 && below(3) == 0;
+    const Tensor other = fresh({k, n}, where);
+    return keep(matmul(x, other, tf32 ? Precision::tf32 : Precision::exact), bound(x) * 2 * static_cast<double>(k));
   }
 
   std::mt19937_64 random_;

@@ -39,8 +39,8 @@ inline PerRank held(const Bindings& bindings, const std::string& name) {
 }
 
 // What each rank holds of "y" after one run.
-inline PerRank run(const Program& program, Bindings inputs, Precision precision = Precision::declared) {
-  return held(interpret(program, inputs, precision), "y");
+inline PerRank run(const Program& program, Bindings inputs, Arithmetic arithmetic = Arithmetic::declared) {
+  return held(interpret(program, inputs, arithmetic), "y");
 }
 
 inline void expect_near(const std::vector<double>& expected, const std::vector<double>& got, double tolerance) {

@@ -44,6 +44,7 @@ BodyRow body_row(const Body& body) {
   row.from = body.from;
   row.to = body.to;
   row.kind = static_cast<u32>(body.kind);
+  row.tf32 = body.tf32;
   return row;
 }
 
@@ -148,7 +149,8 @@ Plan read_table(const Table& table, const Addresses& addresses, int rank) {
             .first = row.first,
             .rows = row.rows,
             .from = row.from,
-            .to = row.to};
+            .to = row.to,
+            .tf32 = row.tf32 != 0};
     for (std::size_t d = 0; d < dims; ++d) body.dims.push_back(row.dims[d]);
   }
   for (const auto* lanes : {&table.lanes, &table.stream_lanes}) {

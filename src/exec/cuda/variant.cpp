@@ -37,6 +37,18 @@ std::string bits(DType dtype) { return fmt::format("u{}", 8 * size_of(dtype)); }
 
 bool multiplies(const std::string& variant) { return variant.starts_with("matmul"); }
 
+// Tensor cores multiply f32 only if it may be rounded.
+std::string product(DType dtype, bool tf32) {
+  if (tf32) return "matmul_mma<float, MmaOperands::tf32>";
+  return fmt::format("{}<{}>", dtype == DType::f32 ? "matmul_plain" : "matmul_mma", element(dtype));
+}
+
+// What asks for the shared memory of a product: of all that its variant says only the type of the elements matters.
+std::string shared_bytes(const std::string& product) {
+  std::string call = product.substr(0, product.find_first_of(",>")) + ">()";
+  return call.insert(call.find('<'), "_shared_bytes");
+}
+
 }  // namespace
 
 std::string variant_of(const Plan& plan, const Task& task) {
@@ -53,7 +65,7 @@ std::string variant_of(const Plan& plan, const Task& task) {
     case Body::Kind::cast:
       return fmt::format("cast<{}, {}>", element(read(0)), element(write()));
     case Body::Kind::matmul:
-      return fmt::format("{}<{}>", write() == DType::f32 ? "matmul_plain" : "matmul_mma", element(write()));
+      return product(write(), body.tf32);
     case Body::Kind::gather_rows:
       return fmt::format("gather_rows<{}, {}>", bits(write()), element(read(1)));
     case Body::Kind::embedding_bag:
@@ -108,10 +120,7 @@ std::string KernelText::source() const {
     functions += fmt::format("__device__ __noinline__ void body_{}(const Arguments& arguments) {{ {}(arguments); }}\n",
                              number, variant);
     cases += fmt::format("      case {0}:\n        return body_{0}(arguments);\n", number);
-    if (!multiplies(variant)) continue;
-    std::string bytes = variant;
-    bytes.insert(bytes.find('<'), "_shared_bytes");
-    shared = fmt::format("larger({}(), {})", bytes, shared);
+    if (multiplies(variant)) shared = fmt::format("larger({}, {})", shared_bytes(variant), shared);
   }
   return fmt::format(R"(#include "tileway/bodies.cuh"
 #include "tileway/lane.cuh"

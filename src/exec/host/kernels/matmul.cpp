@@ -3,6 +3,7 @@
 // differently agree bit for bit (docs/DESIGN.md), which a blocked library product does not promise.
 #include <algorithm>
 
+#include "base/tf32.hpp"
 #include "exec/host/kernels/all.hpp"
 #include "exec/host/kernels/rows.hpp"
 
@@ -75,29 +76,37 @@ View batch_of(const View& view) {
   return batch;
 }
 
+// An operand's element as it is multiplied.
+template <bool kTf32, typename T>
+float operand(T element) {
+  const auto value = static_cast<float>(element);
+  return kTf32 ? rounded_to_tf32(value) : value;
+}
+
 // Row by row in fp32: in place if that is what it is, else converted into `room`.
-template <typename T>
+template <bool kTf32, typename T>
 std::vector<const float*> load_left(const T* data, const Panel& panel, std::vector<float>& room) {
   std::vector<const float*> rows(static_cast<std::size_t>(panel.rows));
-  if constexpr (!std::is_same_v<T, float>) room.resize(static_cast<std::size_t>(panel.rows * panel.columns));
+  constexpr bool kInPlace = std::is_same_v<T, float> && !kTf32;
+  if constexpr (!kInPlace) room.resize(static_cast<std::size_t>(panel.rows * panel.columns));
   for (std::int64_t r = 0; r < panel.rows; ++r) {
-    if constexpr (std::is_same_v<T, float>) {
+    if constexpr (kInPlace) {
       rows[r] = data + r * panel.stride;
     } else {
       rows[r] = room.data() + r * panel.columns;
       for (std::int64_t k = 0; k < panel.columns; ++k)
-        room[r * panel.columns + k] = static_cast<float>(data[r * panel.stride + k]);
+        room[r * panel.columns + k] = operand<kTf32>(data[r * panel.stride + k]);
     }
   }
   return rows;
 }
 
-template <typename T>
+template <bool kTf32, typename T>
 void pack_strip(const T* data, const Panel& panel, std::int64_t width, std::vector<Strip>& strip) {
   strip.assign(static_cast<std::size_t>(panel.rows), Strip{});
   for (std::int64_t k = 0; k < panel.rows; ++k) {
     for (std::int64_t c = 0; c < width; ++c)
-      strip[k].parts[c / kVectorWidth][c % kVectorWidth] = static_cast<float>(data[k * panel.stride + c]);
+      strip[k].parts[c / kVectorWidth][c % kVectorWidth] = operand<kTf32>(data[k * panel.stride + c]);
   }
 }
 
@@ -109,7 +118,7 @@ void store_block(const Block& block, int rows, std::int64_t width, std::int64_t 
   }
 }
 
-template <typename T>
+template <bool kTf32, typename T>
 void multiply(const View& a, const View& b, const View& c) {
   static const MultiplyBlock multiply_one = fastest_multiply_block();
   const Panel left = panel_of(a);
@@ -121,10 +130,10 @@ void multiply(const View& a, const View& b, const View& c) {
   std::vector<float> room;
   std::vector<Strip> strip;
   for (RowWalk<3> walk(batch_c.extent, {&batch_a, &batch_b, &batch_c}); !walk.done(); walk.next()) {
-    const std::vector<const float*> rows = load_left(at<T>(a, walk.offset(0)), left, room);
+    const std::vector<const float*> rows = load_left<kTf32>(at<T>(a, walk.offset(0)), left, room);
     for (std::int64_t column = 0; column < out.columns; column += kStripWidth) {
       const std::int64_t width = std::min(kStripWidth, out.columns - column);
-      pack_strip(at<T>(b, walk.offset(1)) + column, right, width, strip);
+      pack_strip<kTf32>(at<T>(b, walk.offset(1)) + column, right, width, strip);
       for (std::int64_t row = 0; row < out.rows; row += kBlockRows) {
         const int count = static_cast<int>(std::min<std::int64_t>(kBlockRows, out.rows - row));
         BlockRows block_rows;
@@ -143,8 +152,11 @@ void matmul(const Arguments& arguments) {
   const View& c = arguments.writes[0];
   if (volume(c.extent) == 0) return;
   with_elements(c, [&]<typename T>(T) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (arguments.body.tf32) return multiply<true, T>(arguments.reads[0], arguments.reads[1], c);
+    }
     if constexpr (!std::is_integral_v<T> && !std::is_same_v<T, double>)
-      multiply<T>(arguments.reads[0], arguments.reads[1], c);
+      multiply<false, T>(arguments.reads[0], arguments.reads[1], c);
   });
 }
 
