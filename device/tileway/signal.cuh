@@ -85,12 +85,32 @@ template <typename Signal>
 __device__ __forceinline__ Waited wait(const Signal* signal, u32 target, u64 deadline_ns, const u32* abort) {
   constexpr int kPolls = 64;
   while (true) {
+#pragma unroll 1
     for (int i = 0; i < kPolls; ++i) {
       if (reached(load(signal), target)) return Waited::done;
     }
     if (given_up(abort)) return Waited::aborted;
     if (now_ns() >= deadline_ns) return Waited::late;
   }
+}
+
+// Says that this block has given up, at home (its own flag) or at a peer (the peer's flag). Never taken back.
+__device__ __forceinline__ void give_up(u32* abort) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], 1;" ::"l"(abort) : "memory");
+}
+
+// A barrier of the block that tells all its threads what waiting came to for them together: `done` if it was for each.
+// What any of them acquired, all see after it.
+__device__ __forceinline__ Waited agree_by_block(Waited waited) {
+  if (__syncthreads_or(waited != Waited::done) == 0) return Waited::done;
+  return __syncthreads_or(waited == Waited::late) != 0 ? Waited::late : Waited::aborted;
+}
+// All threads of the block wait, by the first one; all see what the notifiers stored, if `done`.
+template <typename Signal>
+__device__ __forceinline__ Waited wait_by_block(const Signal* signal, u32 target, u64 deadline_ns, const u32* abort) {
+  Waited waited = Waited::done;
+  if (threadIdx.x == 0) waited = wait(signal, target, deadline_ns, abort);
+  return agree_by_block(waited);
 }
 
 // Orders this thread's accesses before it with those after it, as seen by the GPU or by everyone.

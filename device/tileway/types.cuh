@@ -1,6 +1,13 @@
 // Numbers: the widths that the device headers and the host agree on, and the elements of tensors.
 #pragma once
 
+// What host and device both call: nvcc wants to be told.
+#ifdef __CUDACC__
+#define TILEWAY_BOTH __host__ __device__
+#else
+#define TILEWAY_BOTH
+#endif
+
 namespace tileway {
 
 using u8 = unsigned char;

@@ -3,20 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstring>
+#include <filesystem>
 #include <random>
 #include <vector>
 
-#include "runtime/cuda/compile.hpp"
-#include "runtime/cuda/driver.hpp"
-#include "runtime/cuda/memory.hpp"
+#include "gpu/kernels.hpp"
+#include "runtime/cuda/library.hpp"
 #include "tileway/error.hpp"
-#include "tileway/group.hpp"
 
 namespace tileway::cuda {
 namespace {
-
-constexpr int kThreads = 256;
 
 // Each rank puts a pattern of its own at its peer, raises the peer's signal, and waits for its own. One block: what is
 // looked at is the order, not the speed.
@@ -39,33 +35,6 @@ extern "C" __global__ void hand_over(void* peer, const void* from, u64 bytes, Sy
 }
 )";
 
-class Kernels {
- public:
-  explicit Kernels(const Gpu& gpu) {
-    const std::string architecture = fmt::format("sm_{}{}{}", gpu.major, gpu.minor, gpu.major >= 9 ? "a" : "");
-    check(driver()->ModuleLoadData(&module_, compile(kSource, "symmetric_memory_test", architecture).cubin.data()),
-          "loading kernels");
-  }
-  ~Kernels() { driver()->ModuleUnload(module_); }
-  template <typename... Arguments>
-  void launch(const char* name, unsigned blocks, Arguments... arguments) const {
-    Function function = nullptr;
-    check(driver()->ModuleGetFunction(&function, module_, name), name);
-    void* list[] = {&arguments...};
-    check(driver()->LaunchKernel(function, blocks, 1, 1, kThreads, 1, 1, 0, nullptr, list, nullptr), name);
-  }
-
- private:
-  Module module_ = nullptr;
-};
-
-template <typename T>
-T read(Address from) {
-  T value{};
-  check(driver()->MemcpyDtoH(&value, from, sizeof(T)), "reading");
-  return value;
-}
-
 // In each part: signals and the like in the first page, then what the peer puts, then what is sent.
 constexpr std::size_t kMost = std::size_t{64} << 20;
 constexpr std::size_t kIn = 4096;
@@ -73,15 +42,12 @@ constexpr std::size_t kOut = kIn + kMost + 4096;
 constexpr std::size_t kBytes = kOut + kMost + 4096;
 constexpr std::size_t kAbort = 64, kAnswer = 128, kWrong = 192;
 
-// Ranks take GPUs in turn; processes on one GPU share it.
-int ordinal_of(const Group& group) { return group.rank() % static_cast<int>(gpus().size()); }
-
 TEST(CudaSymmetricMemory, ProcessesEveryBytePutIsThereWhenTheSignalIs) {
   Group::spawn(2, [](Group& group) {
     if (group.rank() == 0) fmt::print("{} GPUs\n", gpus().size());
     const int ordinal = ordinal_of(group);
     const Device device(ordinal);
-    const Kernels kernels(gpus()[ordinal]);
+    const Kernels kernels(gpus()[ordinal], kSource, "symmetric_memory_test");
     const SymmetricMemory memory(group, device, kBytes);
     const Address mine = memory.on(group.rank());
     const Address peer = memory.on(1 - group.rank());
@@ -121,7 +87,7 @@ TEST(CudaSymmetricMemory, ProcessesAWaitInVainEndsAtItsDeadlineOrWhenSomebodyGiv
   Group::spawn(2, [](Group& group) {
     const int ordinal = ordinal_of(group);
     const Device device(ordinal);
-    const Kernels kernels(gpus()[ordinal]);
+    const Kernels kernels(gpus()[ordinal], kSource, "symmetric_memory_test");
     const SymmetricMemory memory(group, device, 8192);
     const Address mine = memory.on(group.rank());
     const Address peer = memory.on(1 - group.rank());
@@ -151,15 +117,56 @@ TEST(CudaSymmetricMemory, ProcessesAWaitInVainEndsAtItsDeadlineOrWhenSomebodyGiv
   });
 }
 
-TEST(CudaSymmetricMemory, ProcessesAThousandAllocationsLeaveNothingBehind) {
-  Group::spawn(2, [](Group& group) {
+// What is free on the current GPU, as its driver says.
+std::size_t free_bytes() {
+  static const Library cuda({"libcuda.so.1"});
+  const auto ask = reinterpret_cast<Result (*)(std::size_t*, std::size_t*)>(cuda.find("cuMemGetInfo_v2"));
+  std::size_t free = 0;
+  std::size_t all = 0;
+  check(ask(&free, &all), "asking what is free");
+  return free;
+}
+int open_files() {
+  int files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++files;
+  return files;
+}
+
+// Allocates again and again, and holds what is left against what there was.
+void allocate_repeatedly(std::size_t bytes, int rounds) {
+  Group::spawn(2, [&](Group& group) {
+    const auto begin = std::chrono::steady_clock::now();
     const Device device(ordinal_of(group));
-    for (int i = 0; i < 1000; ++i) {
-      const SymmetricMemory memory(group, device, std::size_t{512} << 20);  // 500 GiB in all, more than there is
-      if (i % 250 == 0) check(driver()->MemsetD8(memory.on(1 - group.rank()), 7, 4096), "touching a peer's");
+    {
+      const SymmetricMemory first(group, device, bytes);  // what the driver keeps, it has after this
+      group.barrier("warm");
+    }
+    group.barrier("freed");
+    const std::size_t free = free_bytes();
+    const int files = open_files();
+    for (int i = 0; i < rounds; ++i) {
+      const SymmetricMemory memory(group, device, bytes);
+      if (i % (rounds / 4) == 0) check(driver()->MemsetD8(memory.on(1 - group.rank()), 7, 4096), "touching a peer's");
       group.barrier("used");
     }
+    group.barrier("all freed");
+    const std::size_t left = free_bytes();
+    // Others may use the GPU: what counts is whether it grows with the rounds.
+    TW_REQUIRE(left + rounds / 10 * bytes >= free, ErrorKind::lost, .where = "allocations", .what = "memory was left",
+               .got = fmt::format("{} bytes free, {} before {} rounds of {}", left, free, rounds, bytes));
+    TW_REQUIRE(open_files() <= files, ErrorKind::lost, .where = "allocations", .what = "files were left open",
+               .got = fmt::format("{}, {} before", open_files(), files));
+    const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (group.rank() == 0) fmt::print("{} rounds of {} MiB in {:.1f} s\n", rounds, bytes >> 20, s);
   });
+}
+
+TEST(CudaSymmetricMemory, ProcessesTenThousandAllocationsLeaveNothingBehind) {
+  allocate_repeatedly(std::size_t{2} << 20, 10000);
+}
+
+TEST(CudaSymmetricMemory, ProcessesLargeAllocationsLeaveNothingBehind) {
+  allocate_repeatedly(std::size_t{20} << 30, 20);  // 400 GiB a rank, more than there is
 }
 
 TEST(CudaSymmetricMemory, ProcessesOtherSizesAreTheSameErrorOnEveryRank) {

@@ -36,6 +36,8 @@ struct Nvrtc {
   int (*GetProgramLog)(Program program, char* log) = nullptr;
   int (*GetCUBINSize)(Program program, std::size_t* bytes) = nullptr;
   int (*GetCUBIN)(Program program, char* cubin) = nullptr;
+  int (*GetPTXSize)(Program program, std::size_t* bytes) = nullptr;
+  int (*GetPTX)(Program program, char* ptx) = nullptr;
   int major = 0;
   int minor = 0;
   bool usable = false;
@@ -55,6 +57,8 @@ struct Nvrtc {
     take(GetProgramLog, "nvrtcGetProgramLog");
     take(GetCUBINSize, "nvrtcGetCUBINSize");
     take(GetCUBIN, "nvrtcGetCUBIN");
+    take(GetPTXSize, "nvrtcGetPTXSize");
+    take(GetPTX, "nvrtcGetPTX");
     usable = all && Version(&major, &minor) == 0;
   }
 
@@ -87,7 +91,20 @@ std::string log_of(const Nvrtc& compiler, Program program) {
   return log;
 }
 
-Image compile_anew(const std::string& source, const std::string& name, const std::string& architecture) {
+void require_compiler() {
+  TW_REQUIRE(nvrtc().usable, ErrorKind::system, .where = "NVRTC", .what = "it is not there, and kernels need it",
+             .got = compiler_text(), .hint = "Install the CUDA toolkit, or pip install nvidia-cuda-nvrtc");
+}
+
+// What the compiler made and what it said.
+struct Made {
+  std::string code;
+  std::string log;
+};
+
+// `size_of` and `get` are those of the form that is wanted: machine code or PTX.
+Made make(const std::string& source, const std::string& name, const std::string& architecture,
+          int (*size_of)(Program, std::size_t*), int (*get)(Program, char*)) {
   const Nvrtc& compiler = nvrtc();
   std::vector<const char*> names;
   std::vector<const char*> texts;
@@ -102,17 +119,16 @@ Image compile_anew(const std::string& source, const std::string& name, const std
   const std::string target = "--gpu-architecture=" + architecture;
   const std::array<const char*, 4> options{target.c_str(), "--std=c++20", "-default-device", "--ptxas-options=-v"};
   const int result = compiler.CompileProgram(program, static_cast<int>(options.size()), options.data());
-  std::string log = log_of(compiler, program);
+  Made made{"", log_of(compiler, program)};
   std::size_t bytes = 0;
-  std::string cubin;
-  if (result == 0 && compiler.GetCUBINSize(program, &bytes) == 0) {
-    cubin.resize(bytes);
-    compiler.GetCUBIN(program, cubin.data());
+  if (result == 0 && size_of(program, &bytes) == 0) {
+    made.code.resize(bytes);
+    get(program, made.code.data());
   }
   compiler.DestroyProgram(&program);
-  TW_REQUIRE(!cubin.empty(), ErrorKind::invalid, .where = fmt::format("kernel {} for {}", name, architecture),
-             .what = "does not compile", .got = log.empty() ? compiler.GetErrorString(result) : log);
-  return {std::move(cubin), std::move(log)};
+  TW_REQUIRE(!made.code.empty(), ErrorKind::invalid, .where = fmt::format("kernel {} for {}", name, architecture),
+             .what = "does not compile", .got = made.log.empty() ? compiler.GetErrorString(result) : made.log);
+  return made;
 }
 
 // Images in files: a line with the lengths and the hash of what follows, the code and the report.
@@ -166,8 +182,7 @@ std::string compiler_text() {
 }
 
 Image compile(std::string_view source, std::string_view name, std::string_view architecture) {
-  TW_REQUIRE(nvrtc().usable, ErrorKind::system, .where = "NVRTC", .what = "it is not there, and kernels need it",
-             .got = compiler_text(), .hint = "Install the CUDA toolkit, or pip install nvidia-cuda-nvrtc");
+  require_compiler();
   std::string key = fmt::format("{} {} {}.{}\n{}", name, architecture, nvrtc().major, nvrtc().minor, source);
   for (const Header& header : device_headers()) key += header.text;
   // Ranks that are threads of one process want the same image at the same time: one makes it.
@@ -178,9 +193,19 @@ Image compile(std::string_view source, std::string_view name, std::string_view a
   if (!directory.empty()) {
     if (std::optional<Image> image = load_image(path)) return *std::move(image);
   }
-  Image image = compile_anew(std::string(source), std::string(name), std::string(architecture));
+  Made made =
+      make(std::string(source), std::string(name), std::string(architecture), nvrtc().GetCUBINSize, nvrtc().GetCUBIN);
+  Image image{std::move(made.code), std::move(made.log)};
   if (!directory.empty()) keep_image(path, image);
   return image;
+}
+
+std::string ptx_of(std::string_view source, std::string_view name, std::string_view architecture) {
+  require_compiler();
+  std::string ptx =
+      make(std::string(source), std::string(name), std::string(architecture), nvrtc().GetPTXSize, nvrtc().GetPTX).code;
+  while (!ptx.empty() && ptx.back() == '\0') ptx.pop_back();
+  return ptx;
 }
 
 }  // namespace tileway::cuda

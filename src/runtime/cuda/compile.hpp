@@ -31,4 +31,8 @@ std::string compiler_text();
 // with the compiler's words for what does not compile.
 Image compile(std::string_view source, std::string_view name, std::string_view architecture);
 
+// The same unit as PTX, the text between the language and machine code, for whoever wants to see which instructions
+// were asked for. Not kept.
+std::string ptx_of(std::string_view source, std::string_view name, std::string_view architecture);
+
 }  // namespace tileway::cuda
