@@ -67,8 +67,8 @@ class Hash {
     add_all(signal, amount, scope, after);
   }
   void add(const Body& body) {
-    const auto& [kind, function, op, value, dim, dims, first, rows, from, to] = body;
-    add_all(kind, function, op, value, dim, dims, first, rows, from, to);
+    const auto& [kind, function, op, value, dim, dims, first, rows, from, to, tf32] = body;
+    add_all(kind, function, op, value, dim, dims, first, rows, from, to, tf32);
   }
   void add(const Partition& partition) {
     const auto& [to, target] = partition;

@@ -72,11 +72,17 @@ void Lowering::lower_movement(int index, std::int32_t origin, const Tiling& whol
     Held& held_to = held_[index][receiver];
     // What stays at home does not queue behind what is sent.
     const Engine engine = held_from.rank == held_to.rank ? Engine::compute : Engine::copy;
-    const TaskId task = graph_.add_task(engine, held_from.rank, origin, copy, {reading(held_from, from_box)},
-                                        {writing(held_to.buffer, to_box)});
-    graph_.moving[task] = true;
-    graph_.depend(task, held_from, from_box, fine(source, index));
-    held_to.tiling.overlapping(to_box, [&](std::size_t cell) { held_to.writers[cell].push_back(task); });
+    const auto move_piece = [&](const Box& from_piece, const Box& to_piece) {
+      const TaskId task = graph_.add_task(engine, held_from.rank, origin, copy, {reading(held_from, from_piece)},
+                                          {writing(held_to.buffer, to_piece)});
+      graph_.moving[task] = true;
+      graph_.depend(task, held_from, from_piece, fine(source, index));
+      held_to.tiling.overlapping(to_piece, [&](std::size_t cell) { held_to.writers[cell].push_back(task); });
+    };
+    if (engine == Engine::copy) return move_piece(from_box, to_box);
+    const std::vector<Box> from_pieces = lane_pieces(from_box, graph_.plan.topology);
+    const std::vector<Box> to_pieces = lane_pieces(to_box, graph_.plan.topology);
+    for (std::size_t i = 0; i < from_pieces.size(); ++i) move_piece(from_pieces[i], to_pieces[i]);
   };
   for (std::size_t t = 0; t < whole.count(); ++t) {
     const Box box = whole.box(t);
@@ -134,28 +140,36 @@ void Lowering::lower_reduction(int index, std::int32_t origin, const Tiling& who
     const Box box = whole.box(t);
     for (int reducer : reducers(t)) {
       Held& result = held_[index][reducer];
-      const Box own_box = localised(box, op.type, reducer);
-      std::vector<Access> reads;
       Join arrived{result.rank, {}, {}};
       for (int m = 0; m < members; ++m) {
+        if (m == reducer) continue;
         Held& partial = held_[source][m];
-        if (m == reducer) {
-          reads.push_back(reading(partial, box));
-          continue;
-        }
         const Box slot{{m < reducer ? m : m - 1, offset[reducer][t]}, {1, box.volume()}};
         const TaskId put = graph_.add_task(Engine::copy, partial.rank, origin, copy, {reading(partial, box)},
                                            {writing(staging[reducer], slot)});
         graph_.depend(put, partial, box, fine(source, index));
         arrived.producers.push_back(put);
-        reads.push_back({.buffer = staging[reducer], .box = slot});
       }
-      const TaskId task = graph_.add_task(Engine::compute, result.rank, origin, reduce, std::move(reads),
-                                          {writing(result.buffer, own_box)});
-      graph_.depend(task, held_[source][reducer], box, fine(source, index));
-      arrived.consumers.push_back(task);
+      std::int64_t before = 0;  // elements of the tile in the pieces so far
+      for (const Box& piece : lane_pieces(box, graph_.plan.topology)) {
+        std::vector<Access> reads;
+        for (int m = 0; m < members; ++m) {
+          if (m == reducer) {
+            reads.push_back(reading(held_[source][m], piece));
+          } else {
+            reads.push_back({.buffer = staging[reducer],
+                             .box = {{m < reducer ? m : m - 1, offset[reducer][t] + before}, {1, piece.volume()}}});
+          }
+        }
+        before += piece.volume();
+        const Box own_piece = localised(piece, op.type, reducer);
+        const TaskId task = graph_.add_task(Engine::compute, result.rank, origin, reduce, std::move(reads),
+                                            {writing(result.buffer, own_piece)});
+        graph_.depend(task, held_[source][reducer], piece, fine(source, index));
+        arrived.consumers.push_back(task);
+        result.tiling.overlapping(own_piece, [&](std::size_t cell) { result.writers[cell].push_back(task); });
+      }
       graph_.add_join(std::move(arrived));
-      result.tiling.overlapping(own_box, [&](std::size_t cell) { result.writers[cell].push_back(task); });
       if (everyone || op.type.placement.is_shard()) continue;
       for (int m = 0; m < members; ++m) {
         if (m == reducer) continue;

@@ -31,7 +31,9 @@ void Lowering::lower_all_to_all_v(int index, std::int32_t origin) {
     Held& own = held_[splits][sender];
     const Box row = Box::whole({1, members});
     for (int receiver = 0; receiver < members; ++receiver) {
-      const TaskId put = graph_.add_task(Engine::copy, own.rank, origin, {.kind = Body::Kind::copy},
+      // What stays at home does not queue behind what is sent.
+      const Engine engine = receiver == sender ? Engine::compute : Engine::copy;
+      const TaskId put = graph_.add_task(engine, own.rank, origin, {.kind = Body::Kind::copy},
                                          {reading(own, row)}, {writing(table[receiver], {{sender, 0}, {1, members}})});
       graph_.depend(put, own, row, false);
       known[receiver].producers.push_back(put);

@@ -87,6 +87,20 @@ Shape cut_into(const Shape& shape, std::int64_t pieces, const Shape& least) {
   return tile;
 }
 
+std::vector<Box> lane_pieces(const Box& box, const Topology& topology) {
+  std::size_t d = 0;
+  while (d < box.extent.size() && box.extent[d] == 1) ++d;
+  if (topology.lanes < kManyLanes || d == box.extent.size() || box.empty()) return {box};
+  const std::int64_t step = std::max<std::int64_t>(1, kBlockElements / (box.volume() / box.extent[d]));
+  std::vector<Box> pieces;
+  for (std::int64_t begin = 0; begin < box.extent[d]; begin += step) {
+    pieces.push_back(box);
+    pieces.back().start[d] += begin;
+    pieces.back().extent[d] = std::min(step, box.extent[d] - begin);
+  }
+  return pieces;
+}
+
 Shape default_tile(const Op& op, const Shape& local, int members, const Topology& topology) {
   const std::size_t dims = local.size();
   const std::int64_t elements = volume(local);
@@ -103,10 +117,14 @@ Shape default_tile(const Op& op, const Shape& local, int members, const Topology
   return cut_into(local, pieces, least);
 }
 
-Shape default_communication_tile(const Shape& whole, int members, const Topology&) {
+Shape default_communication_tile(const Shape& whole, int members, const Topology& topology) {
   const std::int64_t elements = volume(whole);
-  const std::int64_t pieces =
-      std::max(std::min<std::int64_t>(std::int64_t{4} * members, elements / 1024), elements >> 20);
+  std::int64_t pieces = std::max(std::min<std::int64_t>(std::int64_t{4} * members, elements / 1024), elements >> 20);
+  if (topology.lanes >= kManyLanes && topology.copy == 0) {
+    pieces = ceil_div(elements, kBlockElements);
+  } else if (topology.lanes >= kManyLanes) {  // an operation of a copy engine takes as long as a megabyte or two
+    pieces = std::max(std::min<std::int64_t>(std::int64_t{4} * members, elements >> 18), elements >> 21);
+  }
   Shape least = Shape::filled(whole.size(), 1);
   if (!whole.empty()) least[whole.size() - 1] = std::max<std::int64_t>(1, std::min<std::int64_t>(64, whole.back()));
   return cut_into(whole, std::max<std::int64_t>(pieces, members), least);

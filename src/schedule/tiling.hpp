@@ -27,6 +27,11 @@ std::vector<std::int64_t> cut_dimension(std::int64_t extent, std::int64_t step, 
 // Tile extents that cut `shape` into about `pieces` tiles, outer dimensions first, no tile thinner than `least`.
 Shape cut_into(const Shape& shape, std::int64_t pieces, const Shape& least);
 
+// The part of a communication's tile that one resident thread block should take: a tile of a copy engine is too much
+// for it. Cut along the first dimension that can be, so that each piece is contiguous where the tile is packed; whole
+// where lanes are few.
+std::vector<Box> lane_pieces(const Box& box, const Topology& topology);
+
 // Tile extents that suit the topology, for what one member computes and for the whole tensor that a communication
 // moves.
 Shape default_tile(const Op& op, const Shape& local, int members, const Topology& topology);

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -197,6 +198,34 @@ class GemmShapes : public ::testing::Test {
     ++cases_;
   }
 
+  // When the tasks of each part of the program ran on rank 0, in microseconds.
+  void print_spans(const Case& one, const Program& program, const ProvenPlan& plan) {
+    Group::threads(one.ranks, [&](Group& group) {
+      CudaExecutor executor(group, plan, {.trace = true});
+      expect_right(one, program, group.rank(), *judges_[group.rank()], executor, 1, true);
+      executor.run();
+      if (group.rank() != 0) return;
+      std::map<std::string, std::array<double, 4>> spans;  // first begin, last end, tasks, sum of durations
+      std::int64_t zero = executor.trace().front().wait_begin;
+      for (const TraceEvent& event : executor.trace()) zero = std::min(zero, event.wait_begin);
+      for (const TraceEvent& event : executor.trace()) {
+        const Task& task = plan.plan().tasks[event.task];
+        const std::string key = fmt::format("{} {} {}", plan.plan().origins[task.origin],
+                                            name_of(plan.plan().bodies[task.body].kind),
+                                            name_of(plan.plan().lanes[task.lane].engine));
+        const double begin = static_cast<double>(event.begin - zero) * 1e-3;
+        const double end = static_cast<double>(event.end - zero) * 1e-3;
+        auto [found, added] = spans.try_emplace(key, std::array<double, 4>{begin, end, 0, 0});
+        found->second[0] = std::min(found->second[0], begin);
+        found->second[1] = std::max(found->second[1], end);
+        found->second[2] += 1;
+        found->second[3] += end - begin;
+      }
+      for (const auto& [key, span] : spans)
+        fmt::print("    {:<40} {:>8.1f} to {:>8.1f}, {:>5} tasks of {:>7.1f}\n", key, span[0], span[1], span[2], span[3] / span[2]);
+    });
+  }
+
   void expect_right(const Case& one, const Program& program, int rank, const Judge& judge, CudaExecutor& executor,
                     std::uint32_t seed, bool whole) {
     const std::string type(name_of(one.dtype));
@@ -212,7 +241,7 @@ class GemmShapes : public ::testing::Test {
     const Address y = executor.address("y");
     const std::size_t bytes = part.rows * part.columns * size_of(one.dtype);
     if (bytes > 0) check(driver()->MemsetD8(y, 0xff, bytes), "poisoning");
-    check(driver()->CtxSynchronize(), "filling");
+    check(driver()->StreamSynchronize(nullptr), "filling");  // not the context, in which others' kernels wait for this
     executor.run();
     const bool sums_over_ranks = program.ops()[0].type.placement.is_shard(1);
     Found found{};
@@ -221,7 +250,7 @@ class GemmShapes : public ::testing::Test {
     judge.launch("compare_" + type, y, part.rows, part.columns, part.first_row, part.first_column,
                  static_cast<std::uint64_t>(one.size[2]), sums_over_ranks ? static_cast<std::uint32_t>(one.ranks) : 1U,
                  seed, whole ? 1U : 0U, static_cast<float>(unit_of(one.dtype)), judge.found());
-    check(driver()->CtxSynchronize(), "comparing");
+    check(driver()->StreamSynchronize(nullptr), "comparing");
     check(driver()->MemcpyDtoH(&found, judge.found(), sizeof(found)), "reading");
     EXPECT_EQ(found.wrong, 0U) << fmt::format(
         "{} {}x{}x{} {} on {} ranks, {} copy lanes, {} numbers: rank {} has {} elements wrong of {}; one at ({}, {}): "
@@ -277,6 +306,7 @@ TEST_F(GemmShapes, HowFast) {
           std::sort(times.begin(), times.end());
           medians[group.rank()] = times[kReplays / 2];
         });
+        if (std::getenv("TILEWAY_SPANS")) print_spans(one, program, plan);
         const double us = std::max(medians[0], medians[1]);
         fmt::print("{:<20} {:>5} x 8192 x 4096 bf16  {:<38} {:>8.1f} us\n", name, m, way.name, us);
         std::fflush(stdout);

@@ -129,7 +129,8 @@ class CudaExecutor::State {
     write_table();
     // Nobody's signals are touched by that, and what it writes is not read before the first run has written it.
     for (cuda::StreamLane& lane : stream_lanes_) lane.rehearse();
-    check(driver()->CtxSynchronize(), "preparing memory");
+    // Not the context: ranks that share it may be waiting for this one.
+    check(driver()->StreamSynchronize(nullptr), "preparing memory");
     group_.barrier("signals are clear");
   }
   State(const State&) = delete;
@@ -137,7 +138,7 @@ class CudaExecutor::State {
 
   ~State() {
     device_.use();
-    driver()->CtxSynchronize();
+    if (stream_ != nullptr) driver()->StreamSynchronize(stream_);
     if (begin_ != nullptr) driver()->EventDestroy(begin_);
     if (stream_ != nullptr) driver()->StreamDestroy(stream_);
     if (alarm_ != nullptr) driver()->StreamDestroy(alarm_);

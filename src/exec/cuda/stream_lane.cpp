@@ -55,6 +55,7 @@ void StreamLane::rehearse() const {
   for (const Step& step : steps_) {
     for (const Copy2D& one : step.copies) copy(one);
   }
+  check(driver()->StreamSynchronize(stream_), "rehearsing copies");
 }
 
 // Closing a gate, saying that its task is done, and waiting for the next gate is one operation of the stream.
