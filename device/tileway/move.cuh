@@ -5,21 +5,26 @@
 
 namespace tileway {
 
-// Elements of type T, as many from `from` as there are in `to`, both in row-major order. Four are in flight at a time:
-// a peer's memory is far away.
-template <typename T>
-__device__ inline void copy_elements(const View& from, const View& to) {
-  constexpr u32 kFlight = 4;
-  const auto count = static_cast<u32>(volume(to));
+// Packs of `width` elements, as many from `from` as there are in `to`, both in row-major order. Eight are in flight at a
+// time: a peer's memory is far away.
+template <typename Bits, u32 width>
+__device__ inline void copy_packs(const View& from, const View& to) {
+  constexpr u32 kFlight = 8;
+  using Unit = Pack<Bits, width>;
+  const auto count = static_cast<u32>(volume(to)) / width;
+  const Places from_places(from);
+  const Places to_places(to);
   for (u32 first = worker(); first < count; first += kFlight * kWorkers) {
-    T values[kFlight];
+    Unit values[kFlight];
 #pragma unroll
     for (u32 i = 0; i < kFlight; ++i) {
-      if (first + i * kWorkers < count) values[i] = *at<T>(from, offset_at(from, first + i * kWorkers));
+      const u32 flat = first + i * kWorkers;
+      if (flat < count) values[i] = *reinterpret_cast<const Unit*>(at<Bits>(from, from_places(flat * width)));
     }
 #pragma unroll
     for (u32 i = 0; i < kFlight; ++i) {
-      if (first + i * kWorkers < count) *at<T>(to, offset_at(to, first + i * kWorkers)) = values[i];
+      const u32 flat = first + i * kWorkers;
+      if (flat < count) *reinterpret_cast<Unit*>(at<Bits>(to, to_places(flat * width))) = values[i];
     }
   }
 }
@@ -29,9 +34,9 @@ template <typename Bits>
 __device__ inline void copy_view(const View& from, const View& to) {
   constexpr u32 kWidth = 16 / sizeof(Bits);
   if (packs(from, kWidth, sizeof(Bits)) && packs(to, kWidth, sizeof(Bits))) {
-    copy_elements<Pack<Bits, kWidth>>(packed(from, kWidth), packed(to, kWidth));
+    copy_packs<Bits, kWidth>(from, to);
   } else {
-    copy_elements<Bits>(from, to);
+    copy_packs<Bits, 1>(from, to);
   }
 }
 

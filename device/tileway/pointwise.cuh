@@ -72,39 +72,35 @@ __device__ inline W apply(Function function, W a, W b, W c) {
 // Packs of `width` elements of the write, single elements of what broadcasts along its last dimension.
 template <typename T, u32 width>
 __device__ inline void pointwise_packs(const Arguments& arguments) {
+  using Unit = Pack<T, width>;
   const auto function = static_cast<Function>(arguments.body.function);
-  const View to = width > 1 ? packed(arguments.writes[0], width) : arguments.writes[0];
-  View from[3];
-  bool along[3];  // reads packs, not one element for the whole row
-  for (u32 r = 0; r < 3; ++r) {
-    const View& read = arguments.reads[r < arguments.read_count ? r : 0];
-    along[r] = width > 1 && read.dims > 0 && read.extent[read.dims - 1] != 1;
-    from[r] = along[r] ? packed(read, width) : read;
-  }
-  for_each(volume(to), [&](u32 flat) {
-    Pack<T, width> in[3];
+  const View& to = arguments.writes[0];
+  const Places to_places(to);
+  const auto along = [&](const View& read) { return read.dims > 0 && read.extent[read.dims - 1] != 1; };
+  for_each(volume(to) / width, [&](u32 pack) {
+    const u32 flat = pack * width;
+    Unit in[3];
 #pragma unroll
     for (u32 r = 0; r < 3; ++r) {
-      if (r >= arguments.read_count) {
-        in[r] = in[0];
-        continue;
-      }
-      const i64 offset = offset_at(to, from[r], flat);
-      if (along[r]) {
-        in[r] = *at<Pack<T, width>>(from[r], offset);
+      in[r] = in[0];
+      if (r >= arguments.read_count) continue;
+      const View& read = arguments.reads[r];
+      const T* from = at<T>(read, offset_at(to, read, flat));
+      if (along(read)) {
+        in[r] = *reinterpret_cast<const Unit*>(from);
       } else {
-        const T value = *at<T>(from[r], offset);
+        const T value = *from;
 #pragma unroll
         for (u32 i = 0; i < width; ++i) in[r].elements[i] = value;
       }
     }
-    Pack<T, width> out;
+    Unit out;
 #pragma unroll
     for (u32 i = 0; i < width; ++i) {
       out.elements[i] = narrow<T>(
           apply<Wide<T>>(function, widen(in[0].elements[i]), widen(in[1].elements[i]), widen(in[2].elements[i])));
     }
-    *at<Pack<T, width>>(to, offset_at(to, flat)) = out;
+    *reinterpret_cast<Unit*>(at<T>(to, to_places(flat))) = out;
   });
 }
 

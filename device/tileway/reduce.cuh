@@ -60,25 +60,41 @@ __device__ inline void reduce_dim(const Arguments& arguments) {
 template <typename T, u32 width>
 __device__ inline void reduce_packs(const Arguments& arguments) {
   using W = Wide<T>;
+  using Unit = Pack<T, width>;
+  constexpr u32 kFlight = width * sizeof(W) <= 32 ? 4 : 2;
   const auto op = static_cast<ReduceOp>(arguments.body.op);
-  const View to = width > 1 ? packed(arguments.writes[0], width) : arguments.writes[0];
-  for_each(volume(to), [&](u32 flat) {
-    W totals[width];
+  const View& to = arguments.writes[0];
+  const Places to_places(to);
+  const auto count = static_cast<u32>(volume(to)) / width;
+  for (u32 first = worker(); first < count; first += kFlight * kWorkers) {
+    W totals[kFlight][width];
     for (u32 r = 0; r < arguments.read_count; ++r) {
-      const View& read = arguments.reads[r];
-      const View from = width > 1 ? packed(read, width) : read;
-      const auto in = *at<Pack<T, width>>(from, offset_at(from, flat));
+      const View& from = arguments.reads[r];
+      const Places from_places(from);
+      Unit values[kFlight];
 #pragma unroll
-      for (u32 i = 0; i < width; ++i) {
-        const W value = widen(in.elements[i]);
-        totals[i] = r == 0 ? value : combine(op, totals[i], value);
+      for (u32 i = 0; i < kFlight; ++i) {
+        const u32 flat = first + i * kWorkers;
+        if (flat < count) values[i] = *reinterpret_cast<const Unit*>(at<T>(from, from_places(flat * width)));
+      }
+#pragma unroll
+      for (u32 i = 0; i < kFlight; ++i) {
+#pragma unroll
+        for (u32 e = 0; e < width; ++e) {
+          const W value = widen(values[i].elements[e]);
+          totals[i][e] = r == 0 ? value : combine(op, totals[i][e], value);
+        }
       }
     }
-    Pack<T, width> out;
 #pragma unroll
-    for (u32 i = 0; i < width; ++i) out.elements[i] = narrow<T>(totals[i]);
-    *at<Pack<T, width>>(to, offset_at(to, flat)) = out;
-  });
+    for (u32 i = 0; i < kFlight; ++i) {
+      const u32 flat = first + i * kWorkers;
+      Unit out;
+#pragma unroll
+      for (u32 e = 0; e < width; ++e) out.elements[e] = narrow<T>(totals[i][e]);
+      if (flat < count) *reinterpret_cast<Unit*>(at<T>(to, to_places(flat * width))) = out;
+    }
+  }
 }
 
 template <typename T>

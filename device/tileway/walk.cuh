@@ -37,18 +37,41 @@ struct alignas(sizeof(T) * width) Pack {
 // Whether a view is also one of packs of `width` elements of `bytes` bytes: rows of whole packs, all aligned.
 __device__ inline bool packs(const View& view, u32 width, u32 bytes) {
   if (view.dims == 0 || view.extent[view.dims - 1] % width != 0) return false;
-  if (view.data % (width * bytes) != 0 || view.slot_bytes % (width * bytes) != 0) return false;
+  if (view.data % (width * bytes) != 0) return false;
   for (u32 d = 0; d + 1 < view.dims; ++d) {
     if (view.extent[d] != 1 && view.stride[d] % width != 0) return false;
   }
   return true;
 }
-// The view as one of packs. Its last dimension is contiguous.
-__device__ inline View packed(const View& view, u32 width) {
-  View result = view;
-  for (u32 d = 0; d + 1 < view.dims; ++d) result.stride[d] = view.stride[d] / width;
-  result.extent[view.dims - 1] = view.extent[view.dims - 1] / width;
-  return result;
-}
+
+// Where the elements of a view lie, in row-major order. Most boxes are rows evenly apart, and then a place takes one
+// division; all others are walked dimension by dimension.
+struct Places {
+  const View& view;
+  u32 columns;  // contiguous
+  i64 stride;   // from one such row to the next
+  bool even;
+
+  __device__ explicit Places(const View& its) : view(its), columns(1), stride(0), even(true) {
+    i64 run = 1;  // elements of the dimensions so far, that are contiguous
+    u32 d = view.dims;
+    while (d > 0 && (view.extent[d - 1] == 1 || view.stride[d - 1] == run)) run *= view.extent[--d];
+    columns = run < (i64{1} << 31) ? static_cast<u32>(run) : 0x7fffffffu;
+    i64 rows = 1;  // evenly apart
+    while (d > 0) {
+      --d;
+      if (view.extent[d] == 1) continue;
+      if (rows == 1) stride = view.stride[d];
+      even = even && view.stride[d] == stride * rows;
+      rows *= view.extent[d];
+    }
+    if (columns == 0) columns = 1;  // of an empty box
+  }
+  __device__ i64 operator()(u32 flat) const {
+    if (!even) return offset_at(view, flat);
+    const u32 row = flat / columns;
+    return row * stride + (flat - row * columns);
+  }
+};
 
 }  // namespace tileway

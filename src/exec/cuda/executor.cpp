@@ -137,6 +137,11 @@ class CudaExecutor::State {
   State& operator=(const State&) = delete;
 
   ~State() {
+    // Freeing memory waits for the whole device: not before other ranks on it have what they need of each other.
+    try {
+      if (!failed_) group_.barrier("an executor ends");
+    } catch (const Error&) {  // a rank is lost: whoever waits for it gives up
+    }
     device_.use();
     if (stream_ != nullptr) driver()->StreamSynchronize(stream_);
     if (begin_ != nullptr) driver()->EventDestroy(begin_);
@@ -447,6 +452,8 @@ void CudaExecutor::write(BufferId buffer, std::span<const std::byte> bytes) {
   state_->device_.use();
   check(driver()->MemcpyHtoD(state_->address(buffer, state_->runs_started_), bytes.data(), bytes.size()),
         "writing an input");
+  // It may still be on its way from where the driver has put it meanwhile, and runs do not wait for the null stream.
+  check(driver()->StreamSynchronize(nullptr), "writing an input");
 }
 
 void CudaExecutor::read(BufferId buffer, std::span<std::byte> bytes) const {
