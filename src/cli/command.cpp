@@ -84,7 +84,7 @@ Topology make_topology(const Options& options, int ranks, const Place& place) {
   return topology;
 }
 
-std::vector<Plan> make_plans(const Options& options) {
+std::vector<Plan> make_plans(const Options& options, const Place& place) {
   TW_REQUIRE(options.sizes.size() <= 1, ErrorKind::invalid, .where = "--size", .what = "one plan has one size");
   if (options.op.ends_with(".json")) {
     const std::string text = read_file(options.op);
@@ -99,7 +99,7 @@ std::vector<Plan> make_plans(const Options& options) {
   const Program program = make_program(options);
   std::vector<Plan> plans;
   for (const std::string& name : schedule_names(options.schedule.empty() ? "overlapped" : options.schedule))
-    plans.push_back(lower(program, Schedule::named(program, name), make_topology(options, program.world())).plan);
+    plans.push_back(lower(program, Schedule::named(program, name), make_topology(options, program.world(), place)).plan);
   return plans;
 }
 

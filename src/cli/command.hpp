@@ -52,7 +52,7 @@ std::vector<std::string> schedule_names(const std::string& text);
 Topology make_topology(const Options& options, int ranks, const Place& place = {});
 
 // The plans of the schedules that --schedule names (overlapped by default), or the one in a plan file.
-std::vector<Plan> make_plans(const Options& options);
+std::vector<Plan> make_plans(const Options& options, const Place& place = {});
 // What was proven, in two lines.
 std::string proof_text(const Proof& proof);
 
@@ -78,5 +78,6 @@ void add_bench(CLI::App& app, int& status);
 void add_explain(CLI::App& app, int& status);
 void add_verify(CLI::App& app, int& status);
 void add_explore(CLI::App& app, int& status);
+void add_compile(CLI::App& app, int& status);
 
 }  // namespace tileway::cli

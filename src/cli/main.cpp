@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   tileway::cli::add_explain(app, status);
   tileway::cli::add_verify(app, status);
   tileway::cli::add_explore(app, status);
+  tileway::cli::add_compile(app, status);
   try {
     app.parse(argc, argv);
     return status;

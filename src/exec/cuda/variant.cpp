@@ -110,6 +110,20 @@ KernelText::KernelText(const Plan& plan, std::string architecture) : architectur
   for (auto& [variant, its_number] : numbers_) its_number = number++;
 }
 
+std::string KernelText::products_text() const {
+  if (!ahead_.empty()) return "by wgmma, operands loaded by TMA";
+  std::string text;
+  for (const auto& [variant, number] : numbers_) {
+    if (!multiplies(variant)) continue;
+    const bool cores = variant.find("plain") != std::string::npos;
+    if (!text.empty()) text += ", ";
+    text += cores ? "in fp32 on CUDA cores" : "by mma.sync";
+  }
+  if (text.empty()) return "none";
+  if (architecture_ == "sm_90a" && text == "by mma.sync") text += ": a box or its rows do not begin at multiples of 16 bytes";
+  return text;
+}
+
 std::string KernelText::source() const {
   // A function each: they get their registers one by one, and the assembler is done ten times sooner.
   std::string functions;

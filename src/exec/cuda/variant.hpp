@@ -28,6 +28,8 @@ class KernelText {
   // 16-bit type and TMA can take the operands of all; the workers do it by themselves everywhere else.
   bool loads_ahead(const std::string& variant) const { return variant == ahead_; }
   std::string source() const;
+  // How the plan's products are multiplied, for a person.
+  std::string products_text() const;
   const std::string& architecture() const { return architecture_; }
 
  private:
