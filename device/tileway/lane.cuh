@@ -8,7 +8,8 @@
 // has a deadline.
 //
 // Who waits in vain records it and gives up for the rank: from then on no body runs and no signal is raised, gates open
-// at once, and so the kernel and all streams of the run end.
+// at once, and so the kernel and all streams of the run end. The gates of collectives stay closed: what such a call
+// sends, its peers would take for good. The host opens them when the peers know.
 #pragma once
 
 #include "tileway/signal.cuh"
@@ -158,7 +159,7 @@ __device__ __forceinline__ void open_gates(const Run& run, const LaneRow& lane, 
     for (u32 w = self; w < row.waits; w += 32)
       failed = !await(run, lane, row, run.rows<WaitRow>(run.launch.waits)[row.first_wait + w]) || failed;
     draining = __any_sync(0xffffffffu, failed) || draining;
-    if (self != 0) continue;
+    if (self != 0 || (draining && row.joint != -1)) continue;
     if (events != nullptr) events[lane.first + i].begin = now_ns();
     asm volatile("st.release.sys.global.u32 [%0], 1;" ::"l"(&gates[lane.first + i].open) : "memory");
     *opened = i + 1;

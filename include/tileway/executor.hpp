@@ -93,7 +93,9 @@ class HostExecutor final : public Executor {
 
 // On GPUs: a run is one persistent kernel, compiled when the executor is made, whose resident blocks are the compute
 // lanes and move from task to task through the very table that was proven, beside streams for the other engines.
-// Every rank has a GPU; several ranks may share one as threads of one process. See docs/CUDA.md.
+// Every rank has a GPU; several ranks may share one as threads of one process, but not where they call a collective
+// library together: joint tasks are calls of NCCL, a communicator a collective lane, made and rehearsed when the
+// executor is made. See docs/CUDA.md.
 class CudaExecutor final : public Executor {
  public:
   struct Options {
@@ -102,10 +104,11 @@ class CudaExecutor final : public Executor {
     std::int64_t delay_ns = 0;  // for tests: every task begins up to so much later, at random
   };
   using Stream = CUstream_st*;    // a cudaStream_t or CUstream of the device
-  using Address = std::uint64_t;       // on the device
+  using Address = std::uint64_t;  // on the device
 
-  // Throws Error (system) where there is no GPU, no NVRTC or no way to a peer's memory, and Error (invalid) where the
-  // lanes of all ranks on a GPU do not fit it at once. May take some seconds where kernels are not in the cache.
+  // Throws Error (system) where there is no GPU, no NVRTC, no NCCL for a plan with joints or no way to a peer's memory,
+  // and Error (invalid) where the lanes of all ranks on a GPU, and what NCCL runs beside them, do not fit it at once.
+  // May take some seconds where kernels are not in the cache.
   CudaExecutor(Group& group, ProvenPlan plan, Options options);
   CudaExecutor(Group& group, ProvenPlan plan) : CudaExecutor(group, std::move(plan), Options{}) {}
   CudaExecutor(CudaExecutor&&) noexcept;
@@ -116,10 +119,12 @@ class CudaExecutor final : public Executor {
   const std::vector<TraceEvent>& trace() const override;
 
   // Puts a run in the stream, after what is in it, and returns at once; allocates nothing and waits for nothing. The
-  // stream may be capturing: the graph can be replayed any number of times. Two runs of one executor must not be in
+  // stream may be capturing: the graph can be replayed any number of times, and where the plan has joints it is
+  // destroyed before the executor. Two runs of one executor must not be in
   // flight at once. Inputs and outputs are read and written where address() says.
   void enqueue(Stream stream);
-  // Waits until everything enqueued in the stream has ended. Throws as run() does for what went wrong in it.
+  // Waits until everything enqueued in the stream has ended. Throws as run() does for what went wrong in it. Where the
+  // plan has joints nothing else ends a stream that waits for a lost rank, and no result is good before this returns.
   void synchronize(Stream stream);
   // Captures a run, replays it so often, and returns how long each replay took on the device, in microseconds. Ranks
   // that do so together run freely: what one waits for the other is part of its time.

@@ -105,7 +105,8 @@ struct Body {
     reduce_ranks,   // `op` over all reads in order: fp32, rounded once. The last write's shape; reads may be packed
     copy_rows,      // dynamic: splits [n, n] and rows: sends slice for `to` of member `from`
     zero_rows,      // dynamic: splits [n, n]: zeroes the rows of member `to` past what it receives
-    all_reduce,     // joint: `op` over what the members read, in order of their ranks; fp32, rounded once
+    all_reduce,     // joint: `op` over what the members read, contiguous boxes. In order of their ranks, fp32 and
+                    // rounded once; a library may add in another order where there are more than two
   };
   Kind kind = Kind::none;
   Function function = Function::add;
@@ -176,7 +177,7 @@ struct Plan {
   std::vector<std::string> description;  // of the program, a line each: what ranks compare before they run it
 
   int ranks() const { return topology.ranks; }
-  // Bytes that a task moves to another rank; 0 for one that stays at home.
+  // Bytes that a task moves to another rank; 0 for one that stays at home, and for a joint: its library decides.
   std::int64_t bytes_sent(const Task& task) const;
 };
 

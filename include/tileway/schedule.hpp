@@ -24,7 +24,9 @@ class Schedule {
   static Schedule unfused(const Program& program);
   // Every edge that may be overlapped is.
   static Schedule overlapped(const Program& program);
-  // "unfused" or "overlapped"; throws Error (invalid) otherwise.
+  // Overlapped, with every all_reduce on the collective library: plans for it need a topology with collective lanes.
+  static Schedule collective(const Program& program);
+  // "unfused", "overlapped" or "collective"; throws Error (invalid) otherwise.
   static Schedule named(const Program& program, std::string_view name);
 
   // Lets `consumer` start on the tiles of `producer` that are done, tile by tile. Legal where consumer reads producer
@@ -37,6 +39,13 @@ class Schedule {
   // How many tile rows a communication moves at once.
   Schedule& group(Tensor communication, int tiles);
   Schedule& all_reduce(Tensor communication, AllReduce algorithm);
+  // What moves a communication's tiles. copy, which is what a communication has without a choice: copy lanes, where the
+  // topology has them. compute: compute lanes. collective: a collective library reduces each tile in one call that all
+  // members make; legal for an all_reduce, over any group. Its tiles are contiguous memory: they cut one dimension, and
+  // all those inside it are whole. The library adds in an order of its own: with more than two ranks sums of floating
+  // numbers may differ in their last bits from other schedules' and between runs. Throws Error (invalid) with the
+  // reason where it is not legal.
+  Schedule& engine(Tensor communication, Engine engine);
 
   const std::string& name() const { return name_; }
   bool overlaps(int producer, int consumer) const { return overlap_.contains({producer, consumer}); }
@@ -44,6 +53,7 @@ class Schedule {
   const Shape* tile_of(int op) const;
   int group_of(int op) const;
   AllReduce all_reduce_of(int op) const;
+  Engine engine_of(int op) const;
 
  private:
   explicit Schedule(std::string name) : name_(std::move(name)) {}
@@ -53,6 +63,7 @@ class Schedule {
   std::map<int, Shape> tiles_;
   std::map<int, int> groups_;
   std::map<int, AllReduce> all_reduces_;
+  std::map<int, Engine> engines_;
 };
 
 // A plan, and when the cost model expects each of its tasks to run.
@@ -65,7 +76,9 @@ struct Lowered {
   std::vector<Span> predicted;  // by TaskId
 };
 
-// Any program, any schedule of it, any topology with as many ranks as the program. The order of tasks in the lanes is
+// Any program, any schedule of it, any topology with as many ranks as the program; throws Error (invalid) where the
+// schedule gives collectives to a library and the topology has no collective lane for each group of ranks of a rank, or
+// their tiles are not contiguous. The order of tasks in the lanes is
 // that of a simulated run, in which ready tasks that more transfers depend on go first and every rank starts with a
 // different peer; so a lane's order never contradicts a dependency and strictly serial lanes cannot deadlock.
 Lowered lower(const Program& program, const Schedule& schedule, const Topology& topology);

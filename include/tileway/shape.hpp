@@ -68,6 +68,9 @@ struct Box {
 // The common part; empty extents where there is none. Both have the same number of dimensions.
 Box intersect(const Box& a, const Box& b);
 bool overlaps(const Box& a, const Box& b);
+// Whether the elements of a box lie one after the other in a dense row-major array: it cuts one dimension at most,
+// takes all of those inside it and one index of those around it.
+bool contiguous(const Box& box, const Shape& shape);
 // "[0:128, 256:512]".
 std::string to_string(const Box& box);
 

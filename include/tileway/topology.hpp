@@ -12,8 +12,9 @@ enum class Engine : std::uint8_t { compute, copy, collective };
 std::string_view name_of(Engine engine);
 
 // A compute lane is a CPU thread or a resident thread block; a copy lane moves bytes beside them; a collective lane is
-// a call stream of a collective library. The rates only steer choices (order, tiles); nothing that is computed depends
-// on them.
+// a call stream of a collective library, which wants room of its own on a GPU: eight multiprocessors, so that of 132
+// there are 124 lanes left beside one collective lane and 116 beside two. The rates only steer choices (order, tiles);
+// nothing that is computed depends on them.
 struct Topology {
   int ranks = 1;
   int lanes = 1;       // compute lanes of each rank

@@ -21,6 +21,8 @@ std::optional<Launch> launch();
 
 // The file of NVRTC where the loader does not find it by itself: TILEWAY_NVRTC, or empty.
 std::string nvrtc();
+// That of NCCL: TILEWAY_NCCL, or empty.
+std::string nccl();
 // Where compiled kernels are kept: TILEWAY_CACHE, or tileway in XDG_CACHE_HOME or in .cache of HOME.
 std::string cache_directory();
 

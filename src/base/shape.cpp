@@ -83,6 +83,14 @@ Box intersect(const Box& a, const Box& b) {
   return common;
 }
 
+bool contiguous(const Box& box, const Shape& shape) {
+  if (box.empty()) return true;
+  std::size_t d = shape.size();
+  while (d > 0 && box.extent[d - 1] == shape[d - 1]) --d;
+  return std::all_of(box.extent.begin(), box.extent.begin() + static_cast<std::ptrdiff_t>(d - (d > 0)),
+                     [](std::int64_t extent) { return extent == 1; });
+}
+
 bool overlaps(const Box& a, const Box& b) { return !intersect(a, b).empty(); }
 
 std::string to_string(const Box& box) {

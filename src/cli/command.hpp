@@ -46,7 +46,7 @@ std::vector<std::int64_t> parse_size(const std::string& text);
 Program make_program(const Options& options, const std::vector<std::int64_t>& size);
 // The same with the size that --size gives, of which there is at most one, or the default.
 Program make_program(const Options& options);
-// The schedules that --schedule names: one, or both for "all".
+// The schedules that --schedule names: one, or unfused and overlapped for "all".
 std::vector<std::string> schedule_names(const std::string& text);
 // The topology for a run here, or as --topology says. Its ranks must be the program's.
 Topology make_topology(const Options& options, int ranks, const Place& place = {});
@@ -56,7 +56,8 @@ std::vector<Plan> make_plans(const Options& options, const Place& place = {});
 // What was proven, in two lines.
 std::string proof_text(const Proof& proof);
 
-// Runs `body` on every rank: those of a launcher if one has started this process, else `ranks` started here. Returns what rank 0's body returned (under a launcher: this rank's).
+// Runs `body` on every rank: those of a launcher if one has started this process, else `ranks` started here. Returns
+// what rank 0's body returned (under a launcher: this rank's).
 int on_ranks(const Place& place, int ranks, const std::function<int(Group&)>& body);
 
 // Sets inputs, and collects what all ranks hold of every output.

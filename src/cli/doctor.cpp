@@ -10,7 +10,7 @@
 #include "cli/machine.hpp"
 #include "runtime/cuda/compile.hpp"
 #include "runtime/cuda/driver.hpp"
-#include "runtime/cuda/library.hpp"
+#include "runtime/cuda/nccl.hpp"
 #include "tileway/ops.hpp"
 
 namespace tileway::cli {
@@ -37,11 +37,12 @@ void report_cuda(nlohmann::ordered_json& report) {
                                         : "missing: it compiles GPU kernels; pip install nvidia-cuda-nvrtc, or install "
                                           "the CUDA toolkit (" +
                                               cuda::compiler_text() + ")");
-  const cuda::Library nccl({"libnccl.so.2"});
-  report["libraries"]["NCCL"] = nccl.found();
-  fmt::print("  NCCL         {}\n", nccl.found() ? "found: " + nccl.where()
-                                                 : "missing: it moves tiles between GPUs; pip install "
-                                                   "nvidia-nccl-cu13, or install NCCL");
+  report["libraries"]["NCCL"] = cuda::collectives_found();
+  fmt::print("  NCCL         {}\n",
+             cuda::collectives_found()
+                 ? "found: " + cuda::collectives_text()
+                 : "missing: --schedule collective reduces by it; pip install nvidia-nccl-cu13, or install NCCL (" +
+                       cuda::collectives_text() + ")");
 }
 
 int doctor(const std::string& json_path) {
@@ -58,8 +59,9 @@ int doctor(const std::string& json_path) {
   report_cuda(report);
   const bool cuda = !cuda::gpus().empty() && cuda::compiler_found();
   report["executor"] = cuda ? "cuda" : "host";
-  fmt::print("  executor     {}\n", cuda ? "cuda for as many ranks as there are GPUs, else host (--executor says otherwise)"
-                                       : "host: ranks are processes of this machine, lanes are threads");
+  fmt::print("  executor     {}\n",
+             cuda ? "cuda for as many ranks as there are GPUs, else host (--executor says otherwise)"
+                  : "host: ranks are processes of this machine, lanes are threads");
   fmt::print("  launcher     {}\n", Group::launched_ranks() > 0
                                         ? fmt::format("{} ranks started by a launcher", Group::launched_ranks())
                                         : "none; --ranks N starts N ranks here");

@@ -62,4 +62,25 @@ std::string Board::root_of(SignalId signal, std::uint32_t run,
   return "by a circle of waits" + through;
 }
 
+std::string Board::absent_from(TaskId joint, std::uint32_t run,
+                               const std::function<std::string(int)>& process_state) const {
+  for (std::size_t t = 0; t < plan_.tasks.size(); ++t) {
+    const Task& task = plan_.tasks[t];
+    if (task.joint != plan_.tasks[joint].joint || static_cast<TaskId>(t) == joint) continue;
+    if (ended(static_cast<TaskId>(t), run)) continue;
+    if (behind(runs_begun(task.rank), run) < 0)
+      return fmt::format("rank {} has not begun run {}{}", task.rank, run - 1, process_state(task.rank));
+    const LanePlace& place = lane(task.lane);
+    const std::uint32_t index = place.index;
+    const std::int32_t waits_for = place.signal;
+    const bool there = behind(place.run, run) == 0 && index == static_cast<std::uint32_t>(task.index);
+    if (there && waits_for == -1) continue;  // it has made the call
+    if (behind(place.run, run) < 0 || waits_for == -1)
+      return fmt::format("rank {} has not come to it in lane {}{}", task.rank, task.lane, process_state(task.rank));
+    return fmt::format("rank {} has not come to it: there signal {} was not raised {}", task.rank, waits_for,
+                       root_of(waits_for, run, process_state));
+  }
+  return "all members have come to it";
+}
+
 }  // namespace tileway

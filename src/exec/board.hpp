@@ -38,6 +38,8 @@ class Board {
   // lane that does not wait or a rank that has not come to the run. "by rank 2, which ..." `process_state` says of a
   // rank what is known of its process.
   std::string root_of(SignalId signal, std::uint32_t run, const std::function<std::string(int)>& process_state) const;
+  // Which member has not come to a joint in run `run`, and why: "rank 2 has not begun run 3".
+  std::string absent_from(TaskId joint, std::uint32_t run, const std::function<std::string(int)>& process_state) const;
 
  private:
   bool ended(TaskId task, std::uint32_t run) const;

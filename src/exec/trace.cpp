@@ -14,7 +14,7 @@ TraceSummary summarise(const Plan& plan, const std::vector<TraceEvent>& events) 
     last = std::max(last, event.end);
     const Task& task = plan.tasks[event.task];
     const double busy = static_cast<double>(event.end - event.begin) * 1e-3;
-    if (plan.bytes_sent(task) > 0) summary.sending_us += busy;
+    if (plan.bytes_sent(task) > 0 || task.joint != -1) summary.sending_us += busy;
     if (plan.lanes[task.lane].engine != Engine::compute) continue;
     summary.computing_us += busy;
     summary.waiting_us += static_cast<double>(event.begin - event.wait_begin) * 1e-3;

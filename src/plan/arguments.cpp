@@ -157,7 +157,17 @@ void check_arguments(const Plan& plan, TaskId id) {
     arguments.writes.push_back(write.box.extent);
     arguments.write_types.push_back(plan.buffers[write.buffer].dtype);
   }
-  if (fits(arguments)) return;
+  if (fits(arguments)) {
+    if (arguments.body.kind != Body::Kind::all_reduce) return;
+    for (const Access& access : {task.reads[0], task.writes[0]}) {
+      const Shape& shape = plan.buffers[access.buffer].shape;
+      TW_REQUIRE(contiguous(access.box, shape), ErrorKind::invalid, .where = "plan, " + task_name(plan, id),
+                 .what = "a collective library takes contiguous memory",
+                 .expected = "a box that cuts one dimension and takes all of those inside it",
+                 .got = fmt::format("{} of {}", to_string(access.box), to_string(shape)));
+    }
+    return;
+  }
   std::string shapes;
   for (std::size_t i = 0; i < arguments.reads.size(); ++i) {
     shapes += fmt::format("{}{}{}", i ? ", " : "", name_of(arguments.read_types[i]), to_string(arguments.reads[i]));

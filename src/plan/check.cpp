@@ -171,7 +171,8 @@ void check_joints(const Plan& plan) {
   }
   std::map<std::int32_t, std::vector<std::int32_t>> communicator;  // by lane
   for (const auto& [joint, tasks] : members) {
-    const std::string where = fmt::format("joint {}", joint);
+    std::string where = fmt::format("joint {} of", joint);
+    for (TaskId id : tasks) where += fmt::format(" task {}", id);
     const Task& first = plan.tasks[tasks[0]];
     std::vector<std::int32_t> lanes;
     std::vector<std::int32_t> ranks;

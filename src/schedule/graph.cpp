@@ -56,9 +56,14 @@ TaskId TaskGraph::add_task(Engine engine, std::int32_t rank, std::int32_t origin
   task.reads = std::move(reads);
   task.writes = std::move(writes);
   plan.tasks.push_back(std::move(task));
-  moving.push_back(engine == Engine::copy);
-  engines.push_back(plan.topology.copy == 0 ? Engine::compute : engine);
+  moving.push_back(engine != Engine::compute);
+  engines.push_back(engine == Engine::copy && plan.topology.copy == 0 ? Engine::compute : engine);
   return id;
+}
+
+void TaskGraph::add_joint(const std::vector<TaskId>& members) {
+  for (TaskId member : members) plan.tasks[member].joint = static_cast<std::int32_t>(joints.size());
+  joints.push_back(members);
 }
 
 void TaskGraph::add_join(Join join) {

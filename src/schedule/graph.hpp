@@ -39,6 +39,8 @@ class TaskGraph {
   // its run.
   TaskId add_task(Engine engine, std::int32_t rank, std::int32_t origin, const Body& body, std::vector<Access> reads,
                   std::vector<Access> writes);
+  // The tasks of the members of one collective, whose bodies are the same.
+  void add_joint(const std::vector<TaskId>& members);
   void add_join(Join join);
   // `task` reads a box of `held`: after the cells in it, or, where `fine` is false, after all cells.
   void depend(TaskId task, Held& held, const Box& box, bool fine);
@@ -51,6 +53,7 @@ class TaskGraph {
   std::vector<Engine> engines;  // by task
   std::vector<bool> moving;     // by task: moves data of a collective, to a peer or to where this rank wants it
   std::vector<Join> joins;
+  std::vector<std::vector<TaskId>> joints;  // by number: the tasks of its members, in the order of their ranks
 
  private:
   std::vector<TaskId> opened_;  // by rank: the task that says "my run has begun, write to me"

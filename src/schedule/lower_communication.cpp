@@ -3,7 +3,8 @@
 // A movement (all_gather, all_to_all, broadcast, send) puts each tile straight from where its owner holds it into the
 // result on every rank that is to hold it. A reduction (all_reduce, reduce_scatter, reduce) puts each partial into a
 // staging slot on the rank that reduces the tile, which adds the slots in rank order; an all_reduce in two shots then
-// puts the tile to everyone. A slot belongs to one sender and one tile, and is written once a run.
+// puts the tile to everyone. A slot belongs to one sender and one tile, and is written once a run. What a collective
+// library does instead is in lower_collective.cpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,13 +48,15 @@ Tiling Lowering::communication_tiling(int index) const {
 
 void Lowering::lower_communication(int index, std::int32_t origin) {
   const Op& op = op_at(index);
-  const Tiling whole = communication_tiling(index);
+  const Tiling whole = by_library(index) ? collective_tiling(index) : communication_tiling(index);
   for (int member = 0; member < members_of(op.type); ++member) {
     held_[index].push_back(
         new_held(op.type, member, fmt::format("%{}", index), Buffer::Role::scratch, localised(whole, op.type, member)));
   }
   const bool reduces = op_at(op.operands[0]).type.placement.is_partial() && op.kind != OpKind::send;
-  if (reduces) {
+  if (by_library(index)) {
+    lower_collective(index, origin, whole);
+  } else if (reduces) {
     lower_reduction(index, origin, whole);
   } else {
     lower_movement(index, origin, whole);
@@ -71,7 +74,7 @@ void Lowering::lower_movement(int index, std::int32_t origin, const Tiling& whol
     Held& held_from = held_[source][sender];
     Held& held_to = held_[index][receiver];
     // What stays at home does not queue behind what is sent.
-    const Engine engine = held_from.rank == held_to.rank ? Engine::compute : Engine::copy;
+    const Engine engine = held_from.rank == held_to.rank ? Engine::compute : mover(index);
     const auto move_piece = [&](const Box& from_piece, const Box& to_piece) {
       const TaskId task = graph_.add_task(engine, held_from.rank, origin, copy, {reading(held_from, from_piece)},
                                           {writing(held_to.buffer, to_piece)});
@@ -79,7 +82,7 @@ void Lowering::lower_movement(int index, std::int32_t origin, const Tiling& whol
       graph_.depend(task, held_from, from_piece, fine(source, index));
       held_to.tiling.overlapping(to_piece, [&](std::size_t cell) { held_to.writers[cell].push_back(task); });
     };
-    if (engine == Engine::copy) return move_piece(from_box, to_box);
+    if (engine != Engine::compute) return move_piece(from_box, to_box);
     const std::vector<Box> from_pieces = lane_pieces(from_box, graph_.plan.topology);
     const std::vector<Box> to_pieces = lane_pieces(to_box, graph_.plan.topology);
     for (std::size_t i = 0; i < from_pieces.size(); ++i) move_piece(from_pieces[i], to_pieces[i]);
@@ -145,8 +148,9 @@ void Lowering::lower_reduction(int index, std::int32_t origin, const Tiling& who
         if (m == reducer) continue;
         Held& partial = held_[source][m];
         const Box slot{{m < reducer ? m : m - 1, offset[reducer][t]}, {1, box.volume()}};
-        const TaskId put = graph_.add_task(Engine::copy, partial.rank, origin, copy, {reading(partial, box)},
+        const TaskId put = graph_.add_task(mover(index), partial.rank, origin, copy, {reading(partial, box)},
                                            {writing(staging[reducer], slot)});
+        graph_.moving[put] = true;
         graph_.depend(put, partial, box, fine(source, index));
         arrived.producers.push_back(put);
       }
@@ -174,8 +178,9 @@ void Lowering::lower_reduction(int index, std::int32_t origin, const Tiling& who
       for (int m = 0; m < members; ++m) {
         if (m == reducer) continue;
         Held& peer = held_[index][m];
-        const TaskId put = graph_.add_task(Engine::copy, result.rank, origin, copy, {reading(result, box)},
+        const TaskId put = graph_.add_task(mover(index), result.rank, origin, copy, {reading(result, box)},
                                            {writing(peer.buffer, box)});
+        graph_.moving[put] = true;
         graph_.depend(put, result, box, true);
         peer.tiling.overlapping(box, [&](std::size_t cell) { peer.writers[cell].push_back(put); });
       }

@@ -32,9 +32,10 @@ void Lowering::lower_all_to_all_v(int index, std::int32_t origin) {
     const Box row = Box::whole({1, members});
     for (int receiver = 0; receiver < members; ++receiver) {
       // What stays at home does not queue behind what is sent.
-      const Engine engine = receiver == sender ? Engine::compute : Engine::copy;
-      const TaskId put = graph_.add_task(engine, own.rank, origin, {.kind = Body::Kind::copy},
-                                         {reading(own, row)}, {writing(table[receiver], {{sender, 0}, {1, members}})});
+      const Engine engine = receiver == sender ? Engine::compute : mover(index);
+      const TaskId put = graph_.add_task(engine, own.rank, origin, {.kind = Body::Kind::copy}, {reading(own, row)},
+                                         {writing(table[receiver], {{sender, 0}, {1, members}})});
+      graph_.moving[put] = receiver != sender;
       graph_.depend(put, own, row, false);
       known[receiver].producers.push_back(put);
     }

@@ -23,6 +23,14 @@ class Lowering {
   const Op& op_at(int index) const { return program_.ops()[index]; }
   const std::vector<int>& ranks_of(const TensorType& type) const { return program_.groups()[type.group]; }
   int members_of(const TensorType& type) const { return static_cast<int>(ranks_of(type).size()); }
+  // Whether a collective library does it. One rank has nobody to call.
+  bool by_library(int index) const {
+    return schedule_.engine_of(index) == Engine::collective && members_of(op_at(index).type) > 1;
+  }
+  // What moves the tiles of a communication that no library does.
+  Engine mover(int index) const {
+    return schedule_.engine_of(index) == Engine::compute ? Engine::compute : Engine::copy;
+  }
   bool fine(int producer, int consumer) const { return schedule_.overlaps(producer, consumer); }
 
   void lower_op(int index, std::int32_t origin);
@@ -40,6 +48,9 @@ class Lowering {
   Tiling communication_tiling(int index) const;
   void lower_reduction(int index, std::int32_t origin, const Tiling& whole);
   void lower_movement(int index, std::int32_t origin, const Tiling& whole);
+  // lower_collective.cpp
+  Tiling collective_tiling(int index) const;
+  void lower_collective(int index, std::int32_t origin, const Tiling& whole);
   // lower_dynamic.cpp
   void lower_all_to_all_v(int index, std::int32_t origin);
 };

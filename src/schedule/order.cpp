@@ -1,8 +1,11 @@
 #include "schedule/order.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <queue>
 #include <tuple>
 
@@ -11,7 +14,7 @@
 namespace tileway {
 namespace {
 
-constexpr int kEngines = 2;
+constexpr int kEngines = 2;  // whose lanes are all alike
 
 // What puts one ready task before another.
 struct Urgency {
@@ -68,6 +71,12 @@ std::vector<Urgency> urgencies(const TaskGraph& graph, const Links& links) {
       own.transfers = std::numeric_limits<std::int32_t>::max();
     // A collective's copy at home is a transfer too: what the rank has itself should be there first.
     if (graph.moving[id]) ++own.transfers;
+    // What any member's call is for, all of them wait for. Producers come before the first of them.
+    if (task.joint != -1 && id == graph.joints[task.joint].front()) {
+      std::int32_t most = 0;
+      for (TaskId member : graph.joints[task.joint]) most = std::max(most, urgency[member].transfers);
+      for (TaskId member : graph.joints[task.joint]) urgency[member].transfers = most;
+    }
     if (!sends(plan, task)) continue;
     const std::int32_t to = plan.buffers[task.writes[0].buffer].rank;
     own.distance = (to - task.rank + plan.ranks()) % plan.ranks();
@@ -84,7 +93,42 @@ std::vector<Urgency> urgencies(const TaskGraph& graph, const Links& links) {
   return urgency;
 }
 
-// One engine of one rank: its lanes, and the tasks that could start.
+// The groups of ranks whose collectives a library does. Each is a communicator, with a lane on every member.
+struct Communicators {
+  std::vector<std::vector<std::int32_t>> ranks;
+  std::vector<std::vector<std::int32_t>> lanes;  // as the ranks
+  std::vector<std::size_t> of_joint;
+};
+
+Communicators communicators_of(const TaskGraph& graph) {
+  const Plan& plan = graph.plan;
+  Communicators all;
+  std::map<std::vector<std::int32_t>, std::size_t> known;
+  std::vector<int> needed(plan.ranks(), 0);
+  for (const std::vector<TaskId>& members : graph.joints) {
+    std::vector<std::int32_t> ranks;
+    for (TaskId member : members) ranks.push_back(plan.tasks[member].rank);
+    const auto [found, added] = known.try_emplace(ranks, known.size());
+    all.of_joint.push_back(found->second);
+    if (!added) continue;
+    for (std::int32_t rank : ranks) {
+      TW_REQUIRE(++needed[rank] <= plan.topology.collective, ErrorKind::invalid,
+                 .where = fmt::format("{}, {}", plan.name, plan.origins[plan.tasks[members[0]].origin]),
+                 .what = fmt::format("rank {} has no collective lane left: each group of ranks that it calls a "
+                                     "collective library with takes one",
+                                     rank),
+                 .expected = fmt::format("collective={} or more in the topology", needed[rank]),
+                 .got = fmt::format("collective={}", plan.topology.collective),
+                 .hint = "Leave room for what the library runs on the device: with 132 SMs, 8 lanes fewer for each");
+    }
+    all.ranks.push_back(std::move(ranks));
+    all.lanes.emplace_back();
+  }
+  return all;
+}
+
+// One engine of one rank: its lanes, and the tasks that could start. Or a communicator, which takes one joint after the
+// other: its first member stands for all.
 struct Station {
   std::vector<std::int32_t> free_lanes;  // a stack; lanes that do least come out first at the start
   std::priority_queue<std::pair<std::array<std::int32_t, 5>, TaskId>> ready;
@@ -115,6 +159,10 @@ double task_us(const Plan& plan, const Task& task) {
   const std::int64_t sent = plan.bytes_sent(task);
   double us = bytes / (topology.lane_gb_s * 1e3);
   if (sent > 0) us = static_cast<double>(sent) / (topology.link_gb_s * 1e3);
+  if (task.joint != -1) {  // as if by a ring of all ranks: of what is read or written
+    const double steps = 2.0 * (plan.ranks() - 1);
+    us = steps / plan.ranks() * bytes / 2 / (topology.link_gb_s * 1e3) + steps * topology.link_us;
+  }
   if (body.kind == Body::Kind::matmul) {
     const double k = static_cast<double>(task.reads[0].box.extent.back());
     us = std::max(us * 0.1, 2e-3 * static_cast<double>(task.writes[0].box.volume()) * k / topology.lane_gflops);
@@ -126,23 +174,43 @@ std::vector<Lowered::Span> assign_lanes(TaskGraph& graph) {
   Plan& plan = graph.plan;
   Links links = links_of(graph);
   const std::vector<Urgency> urgency = urgencies(graph, links);
+  Communicators communicators = communicators_of(graph);
   const int per_rank = plan.topology.lanes + plan.topology.copy;
   for (std::int32_t rank = 0; rank < plan.ranks(); ++rank) {
     for (int l = 0; l < per_rank; ++l) {
       plan.lanes.push_back({rank, l < plan.topology.lanes ? Engine::compute : Engine::copy, {}});
     }
+    for (std::size_t c = 0; c < communicators.ranks.size(); ++c) {
+      const std::vector<std::int32_t>& ranks = communicators.ranks[c];
+      if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
+      communicators.lanes[c].push_back(static_cast<std::int32_t>(plan.lanes.size()));
+      plan.lanes.push_back({rank, Engine::collective, {}});
+    }
   }
-  std::vector<Station> stations(static_cast<std::size_t>(plan.ranks()) * kEngines);
-  const auto station_of = [&](std::int32_t rank, Engine engine) -> Station& {
-    return stations[static_cast<std::size_t>(rank) * kEngines + static_cast<std::size_t>(engine)];
+  const std::size_t alike = static_cast<std::size_t>(plan.ranks()) * kEngines;
+  std::vector<Station> stations(alike + communicators.ranks.size());
+  const auto station_of = [&](TaskId id) -> Station& {
+    const Task& task = plan.tasks[id];
+    if (task.joint != -1) return stations[alike + communicators.of_joint[task.joint]];
+    return stations[static_cast<std::size_t>(task.rank) * kEngines + static_cast<std::size_t>(graph.engines[id])];
   };
   for (auto lane = static_cast<std::int32_t>(plan.lanes.size()) - 1; lane >= 0; --lane) {
-    station_of(plan.lanes[lane].rank, plan.lanes[lane].engine).free_lanes.push_back(lane);
+    const Engine engine = plan.lanes[lane].engine;
+    if (engine == Engine::collective) continue;
+    stations[static_cast<std::size_t>(plan.lanes[lane].rank) * kEngines + static_cast<std::size_t>(engine)]
+        .free_lanes.push_back(lane);
   }
+  for (std::size_t c = 0; c < communicators.ranks.size(); ++c)
+    stations[alike + c].free_lanes.push_back(communicators.lanes[c].front());
+  std::vector<std::size_t> members_ready(graph.joints.size(), 0);
   const auto make_ready = [&](TaskId id) {
+    const std::int32_t joint = plan.tasks[id].joint;
+    if (joint != -1) {
+      if (++members_ready[joint] < graph.joints[joint].size()) return;
+      id = graph.joints[joint].front();
+    }
     const Urgency& u = urgency[id];
-    station_of(plan.tasks[id].rank, graph.engines[id])
-        .ready.push({{u.transfers, plan.tasks[id].origin, -u.distance, -u.arrival, -id}, id});
+    station_of(id).ready.push({{u.transfers, plan.tasks[id].origin, -u.distance, -u.arrival, -id}, id});
   };
 
   std::vector<Lowered::Span> spans(plan.tasks.size());
@@ -151,6 +219,15 @@ std::vector<Lowered::Span> assign_lanes(TaskGraph& graph) {
     producers_left[j] = static_cast<std::int32_t>(graph.joins[j].producers.size());
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
   std::size_t ended = 0;
+  const auto start = [&](TaskId id, std::int32_t lane, double now) {
+    Task& task = plan.tasks[id];
+    task.lane = lane;
+    task.index = static_cast<std::int32_t>(plan.lanes[lane].tasks.size());
+    task.after_previous = task.joint != -1 && task.index > 0;  // a library's calls come one after the other
+    plan.lanes[lane].tasks.push_back(id);
+    spans[id] = {now, now + task_us(plan, task)};
+    events.push({spans[id].end_us, 0, id});
+  };
   const auto start_what_can = [&](double now) {
     for (Station& station : stations) {
       while (!station.free_lanes.empty() && !station.ready.empty()) {
@@ -158,12 +235,13 @@ std::vector<Lowered::Span> assign_lanes(TaskGraph& graph) {
         station.ready.pop();
         const std::int32_t lane = station.free_lanes.back();
         station.free_lanes.pop_back();
-        Task& task = plan.tasks[id];
-        task.lane = lane;
-        task.index = static_cast<std::int32_t>(plan.lanes[lane].tasks.size());
-        plan.lanes[lane].tasks.push_back(id);
-        spans[id] = {now, now + task_us(plan, task)};
-        events.push({spans[id].end_us, 0, id});
+        const std::int32_t joint = plan.tasks[id].joint;
+        if (joint == -1) {
+          start(id, lane, now);
+          continue;
+        }
+        for (std::size_t m = 0; m < graph.joints[joint].size(); ++m)
+          start(graph.joints[joint][m], communicators.lanes[communicators.of_joint[joint]][m], now);
       }
     }
   };
@@ -184,7 +262,8 @@ std::vector<Lowered::Span> assign_lanes(TaskGraph& graph) {
       }
       ++ended;
       const Task& task = plan.tasks[event.index];
-      station_of(task.rank, plan.lanes[task.lane].engine).free_lanes.push_back(task.lane);
+      if (task.joint == -1 || event.index == graph.joints[task.joint].front())
+        station_of(event.index).free_lanes.push_back(task.lane);
       for (std::int32_t j : links.joins_of_producer[event.index]) {
         if (--producers_left[j] > 0) continue;
         const double latency = graph.joins[j].rank == task.rank ? 0 : plan.topology.link_us;

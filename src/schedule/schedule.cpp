@@ -1,5 +1,7 @@
 #include "tileway/schedule.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tileway/error.hpp"
@@ -36,12 +38,23 @@ Schedule Schedule::overlapped(const Program& program) {
   return schedule;
 }
 
+Schedule Schedule::collective(const Program& program) {
+  Schedule schedule = overlapped(program);
+  schedule.name_ = "collective";
+  for (std::size_t i = 0; i < program.ops().size(); ++i) {
+    if (program.ops()[i].kind == OpKind::all_reduce) schedule.engines_[static_cast<int>(i)] = Engine::collective;
+  }
+  return schedule;
+}
+
 Schedule Schedule::named(const Program& program, std::string_view name) {
   if (name == "unfused") return unfused(program);
   if (name == "overlapped") return overlapped(program);
-  throw Error(
-      ErrorKind::invalid,
-      {.where = "schedule", .what = "unknown name", .expected = "unfused or overlapped", .got = std::string(name)});
+  if (name == "collective") return collective(program);
+  throw Error(ErrorKind::invalid, {.where = "schedule",
+                                   .what = "unknown name",
+                                   .expected = "unfused, overlapped or collective",
+                                   .got = std::string(name)});
 }
 
 Schedule& Schedule::overlap(Tensor producer, Tensor consumer) {
@@ -80,7 +93,28 @@ Schedule& Schedule::all_reduce(Tensor communication, AllReduce algorithm) {
   const Op& op = communication.program().ops()[communication.index()];
   TW_REQUIRE(op.kind == OpKind::all_reduce, ErrorKind::invalid, .where = "all_reduce algorithm of " + described(op),
              .what = "not an all_reduce");
+  TW_REQUIRE(engine_of(communication.index()) != Engine::collective, ErrorKind::invalid,
+             .where = "all_reduce algorithm of " + described(op),
+             .what = "the collective engine has algorithms of its own");
   all_reduces_[communication.index()] = algorithm;
+  return *this;
+}
+
+Schedule& Schedule::engine(Tensor communication, Engine engine) {
+  const int index = communication.index();
+  const Op& op = communication.program().ops()[index];
+  const std::string where = fmt::format("engine {} of {}", name_of(engine), described(op));
+  TW_REQUIRE(is_communication(op.kind), ErrorKind::invalid, .where = where,
+             .what = "only a communication's tiles are moved by an engine of choice");
+  if (engine == Engine::collective) {
+    TW_REQUIRE(op.kind == OpKind::all_reduce, ErrorKind::invalid, .where = where,
+               .what = "the collective engine has no tiles of this operation", .expected = "an all_reduce",
+               .got = std::string(name_of(op.kind)), .hint = "Leave it to copy or compute lanes");
+    TW_REQUIRE(!all_reduces_.contains(index), ErrorKind::invalid, .where = where,
+               .what = "the schedule has chosen how copy and compute lanes do it",
+               .hint = "The collective engine has algorithms of its own: choose one or the other");
+  }
+  engines_[index] = engine;
   return *this;
 }
 
@@ -92,6 +126,11 @@ const Shape* Schedule::tile_of(int op) const {
 int Schedule::group_of(int op) const {
   const auto found = groups_.find(op);
   return found == groups_.end() ? 1 : found->second;
+}
+
+Engine Schedule::engine_of(int op) const {
+  const auto found = engines_.find(op);
+  return found == engines_.end() ? Engine::copy : found->second;
 }
 
 AllReduce Schedule::all_reduce_of(int op) const {

@@ -207,6 +207,17 @@ TEST(PlanStructure, SlotsSignalsAndJointsAreAsTheirKindsSay) {
                  "works on overlapping boxes");
 }
 
+TEST(PlanStructure, CollectivesOfMemoryThatIsNotContiguousAreRefused) {
+  const Program program =
+      make_program(find_operator("gemm_all_reduce"), 2, DType::f32, std::vector<std::int64_t>{8, 8, 8});
+  Plan plan = lower(program, Schedule::collective(program), Topology::parse("ranks=2,lanes=2,collective=1")).plan;
+  for (Task& task : plan.tasks) {
+    if (task.joint != -1) task.reads[0].box.extent[1] = task.writes[0].box.extent[1] = 3;
+  }
+  plan.outputs.clear();
+  expect_refused([&] { check_structure(plan); }, "a collective library takes contiguous memory");
+}
+
 // Whatever is done to a file's bytes, loading it either works or throws an Error.
 void fuzz(const std::string& good, int rounds, const std::function<void(const std::string&)>& load) {
   std::mt19937 random(1);

@@ -341,8 +341,38 @@ TEST(Schedules, AreRefusedWithTheReason) {
   expect_refused([&] { s.group(y, 2); }, "only a communication moves tiles together");
   expect_refused([&] { s.group(z, 0); }, "at least 1 tile");
   expect_refused([&] { s.all_reduce(z, AllReduce::one_shot); }, "not an all_reduce");
-  expect_refused([&] { Schedule::named(p, "fast"); }, "expected unfused or overlapped, got fast");
+  expect_refused([&] { Schedule::named(p, "fast"); }, "expected unfused, overlapped or collective, got fast");
   expect_refused([&] { lower(p, s, Topology::parse("ranks=3,lanes=1")); }, "another number of ranks");
+}
+
+TEST(Schedules, WithACollectiveLibraryAreRefusedWithTheReason) {
+  Program p("p", 2);
+  const Tensor x = in(p, "x", {8, 4}, Partial());
+  const Tensor y = all_reduce(x);
+  const Tensor z = all_gather(in(p, "z", {8, 4}, Shard(0)));
+  Schedule s = Schedule::overlapped(p);
+  expect_refused([&] { s.engine(x, Engine::collective); }, "only a communication's tiles");
+  expect_refused([&] { s.engine(z, Engine::collective); }, "expected an all_reduce, got all_gather");
+  s.engine(y, Engine::collective);
+  expect_refused([&] { s.all_reduce(y, AllReduce::one_shot); }, "has algorithms of its own");
+  s.engine(y, Engine::copy).all_reduce(y, AllReduce::one_shot);
+  expect_refused([&] { s.engine(y, Engine::collective); }, "choose one or the other");
+  s = Schedule::collective(p);
+  expect_refused([&] { lower(p, s, Topology::parse("ranks=2,lanes=1")); },
+                 "expected collective=1 or more in the topology, got collective=0");
+  s.tile(y, {4, 2});
+  expect_refused([&] { lower(p, s, Topology::parse("ranks=2,lanes=1,collective=1")); },
+                 "the collective engine takes contiguous memory");
+  s.tile(y, {4, 0});
+  lower(p, s, Topology::parse("ranks=2,lanes=1,collective=1"));
+}
+
+TEST(Schedules, WithCollectivesOfMoreGroupsThanLanesAreRefused) {
+  Program p("p", 3);
+  all_reduce(in(p, "x", {4}, Partial()));
+  all_reduce(p.input("part", DType::f32, {4}, Partial(), p.group({0, 1})));
+  expect_refused([&] { lower(p, Schedule::collective(p), Topology::parse("ranks=3,lanes=1,collective=1")); },
+                 "rank 0 has no collective lane left");
 }
 
 TEST(Topologies, AreRefusedByKey) {

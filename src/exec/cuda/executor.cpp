@@ -8,6 +8,7 @@
 
 #include "exec/agreement.hpp"
 #include "exec/board.hpp"
+#include "exec/cuda/collectives.hpp"
 #include "exec/cuda/failure.hpp"
 #include "exec/cuda/kernel.hpp"
 #include "exec/cuda/stream_lane.hpp"
@@ -26,6 +27,7 @@ using cuda::driver;
 namespace {
 
 constexpr int kNotReady = 600;  // CUDA_ERROR_NOT_READY
+constexpr u32 kRaised = 1;      // where the device finds it when the copy is made
 
 cuda::Gpu choose_gpu(const Group& group, int ordinal) {
   const std::vector<cuda::Gpu> gpus = cuda::gpus();
@@ -42,8 +44,10 @@ std::string gpu_of(const std::string& text) { return text.substr(0, text.find(' 
 
 // Collective, and refused alike on every rank. Whatever spins is resident: the blocks of all ranks on a device fit it
 // together. And copy engines copy from one GPU to another: within one, the driver may copy by a kernel, for which there
-// need not be room beside the lanes that wait for it.
+// need not be room beside the lanes that wait for it. What a collective library runs takes a multiprocessor a block
+// beside the lanes, and it wants a GPU for each of its ranks.
 void require_fit(Group& group, const Plan& plan, const cuda::Gpu& gpu, int blocks, int capacity) {
+  blocks += cuda::collective_lanes(plan, group.rank()) * cuda::kCollectiveBlocks * (capacity / gpu.multiprocessors);
   const std::vector<std::string> all =
       group.all_gather(fmt::format("{} {} {}", gpu.uuid, blocks, capacity), "fitting lanes to GPUs");
   for (const Lane& lane : plan.lanes) {
@@ -57,6 +61,9 @@ void require_fit(Group& group, const Plan& plan, const cuda::Gpu& gpu, int block
       }
     }
   }
+  std::vector<std::string> uuids;
+  for (const std::string& text : all) uuids.push_back(gpu_of(text));
+  cuda::require_gpus_of_their_own(plan, uuids);
   std::map<std::string, std::pair<int, int>> devices;  // uuid: blocks of all ranks, room of the rank with least
   for (const std::string& text : all) {
     const std::size_t first = text.find(' ');
@@ -68,10 +75,13 @@ void require_fit(Group& group, const Plan& plan, const cuda::Gpu& gpu, int block
     found->second.second = std::min(found->second.second, room);
   }
   for (const auto& [uuid, need] : devices) {
-    TW_REQUIRE(need.first <= need.second, ErrorKind::invalid, .where = "the lanes of all ranks on " + uuid,
-               .what = "they do not fit the GPU at once, and what does not run cannot be waited for",
-               .expected = fmt::format("at most {}", need.second), .got = std::to_string(need.first),
-               .hint = "Make the plan for a topology with fewer lanes");
+    TW_REQUIRE(
+        need.first <= need.second, ErrorKind::invalid, .where = "the lanes of all ranks on " + uuid,
+        .what = "they do not fit the GPU at once, and what does not run cannot be waited for",
+        .expected = fmt::format("at most {}", need.second), .got = std::to_string(need.first),
+        .hint = fmt::format("Make the plan for a topology with fewer lanes; a collective lane takes the room of {} "
+                            "multiprocessors",
+                            cuda::kCollectiveBlocks));
   }
 }
 
@@ -126,9 +136,13 @@ class CudaExecutor::State {
     check(driver()->EventCreate(&begin_, 2), "making an event");
     check(driver()->MemsetD8(symmetric_.on(group_.rank()), 0, symmetric_.bytes()), "clearing signals");
     fill_constants();
+    if (std::any_of(plan_.lanes.begin(), plan_.lanes.end(),
+                    [](const Lane& lane) { return lane.engine == Engine::collective; }))
+      collectives_ = cuda::Collectives(group_, plan_);
     write_table();
     // Nobody's signals are touched by that, and what it writes is not read before the first run has written it.
-    for (cuda::StreamLane& lane : stream_lanes_) lane.rehearse();
+    for (cuda::StreamLane& lane : stream_lanes_) lane.rehearse_copies();
+    rehearse_collectives();
     // Not the context: ranks that share it may be waiting for this one.
     check(driver()->StreamSynchronize(nullptr), "preparing memory");
     group_.barrier("signals are clear");
@@ -143,6 +157,7 @@ class CudaExecutor::State {
     } catch (const Error&) {  // a rank is lost: whoever waits for it gives up
     }
     device_.use();
+    end_collectives();
     if (stream_ != nullptr) driver()->StreamSynchronize(stream_);
     if (begin_ != nullptr) driver()->EventDestroy(begin_);
     if (stream_ != nullptr) driver()->StreamDestroy(stream_);
@@ -197,11 +212,19 @@ class CudaExecutor::State {
 
   void fill_constants();
   void write_table();
+  // Collective: communicator by communicator, in the order in which they were made.
+  void rehearse_collectives();
   void read_trace();
-  // Ends what is running: nobody waits for a signal or a gate any more.
+  // Ends what is running: nobody waits for a signal, a gate or a peer's call any more.
   void raise_alarm();
-  // Throws what the kernel has recorded, if anything.
+  void open_gates();
+  // Until the stream has done what is in it. When a member is lost, a kernel gives up beside collectives, or the
+  // deadline passes, everything is made to end, and once it has, that is thrown.
+  void await(Stream stream, std::optional<Clock::time_point> deadline = {});
+  // Throws what the kernel has recorded, if anything; the other ranks are told.
   void check_failure();
+  // So that nothing on the device waits for a peer when all is taken down.
+  void end_collectives() noexcept;
 
   cuda::KernelText text_;
   cuda::Kernel kernel_;
@@ -212,6 +235,7 @@ class CudaExecutor::State {
   cuda::Table table_;
   std::optional<cuda::DeviceMemory> table_memory_;
   Launch launch_{};
+  cuda::Collectives collectives_;
   std::vector<cuda::StreamLane> stream_lanes_;
   Stream stream_ = nullptr;
   Stream alarm_ = nullptr;  // what must reach the device while it waits
@@ -283,7 +307,10 @@ void CudaExecutor::State::write_table() {
              .gates = base + gates,
              .stream_lane_count = static_cast<u32>(table_.stream_lanes.size()),
              .unused = 0};
-  for (const LaneRow& lane : table_.stream_lanes) stream_lanes_.emplace_back(plan_, table_, lane, launch_.gates);
+  for (const LaneRow& lane : table_.stream_lanes) {
+    stream_lanes_.emplace_back(plan_, table_, lane, launch_.gates,
+                               collectives_.of_lane(static_cast<std::int32_t>(lane.lane)));
+  }
 }
 
 Plan CudaExecutor::State::plan_on_device() const {
@@ -311,7 +338,24 @@ void CudaExecutor::State::enqueue(Stream stream) {
   ++runs_started_;
   if (!stream_lanes_.empty()) check(driver()->EventRecord(begin_, stream), "beginning a run");
   kernel_.launch(launch_, blocks(), stream);
-  for (cuda::StreamLane& lane : stream_lanes_) lane.enqueue(begin_, stream);
+  try {
+    for (cuda::StreamLane& lane : stream_lanes_) lane.enqueue(begin_, stream);
+  } catch (const Error& error) {  // the kernel waits for streams that will not come
+    failed_ = true;
+    group_.announce_failure(error);
+    raise_alarm();
+    throw;
+  }
+}
+
+// Should the kernel never have started, nobody opens the gates; and those of collectives nobody else opens anyway.
+void CudaExecutor::State::open_gates() {
+  for (const LaneRow& lane : table_.stream_lanes) {
+    for (u32 t = lane.first; t < lane.first + lane.tasks; ++t)
+      check(driver()->MemcpyHtoDAsync(launch_.gates + t * sizeof(StreamGate), &kRaised, sizeof(kRaised), alarm_),
+            "opening gates");
+  }
+  check(driver()->StreamSynchronize(alarm_), "opening gates");
 }
 
 std::vector<double> CudaExecutor::State::time_replays(int count) {
@@ -346,19 +390,21 @@ std::vector<double> CudaExecutor::State::time_replays(int count) {
 }
 
 void CudaExecutor::State::raise_alarm() {
-  static constexpr u32 kRaised = 1;
-  check(driver()->MemcpyHtoDAsync(launch_.control + offsetof(Control, abort), &kRaised, sizeof(kRaised), alarm_),
-        "giving up");
-  // Should the kernel never have started, nobody opens the gates.
-  for (std::size_t t = 0; !stream_lanes_.empty() && t < table_.tasks.size(); ++t)
-    check(driver()->MemcpyHtoDAsync(launch_.gates + t * sizeof(StreamGate), &kRaised, sizeof(kRaised), alarm_),
-          "opening gates");
-  check(driver()->StreamSynchronize(alarm_), "giving up");
+  try {
+    check(driver()->MemcpyHtoDAsync(launch_.control + offsetof(Control, abort), &kRaised, sizeof(kRaised), alarm_),
+          "giving up");
+    open_gates();
+  } catch (...) {
+    collectives_.abort();
+    throw;
+  }
+  // Last, for it synchronises with the device. A call that a gate lets through now sends what nobody should use: the
+  // others know by now that this rank has failed, and look before they take a result (synchronize).
+  collectives_.abort();
 }
 
-void CudaExecutor::State::synchronize(Stream stream) {
+void CudaExecutor::State::await(Stream stream, std::optional<Clock::time_point> deadline) {
   using namespace std::chrono_literals;
-  device_.use();
   const auto patience = std::chrono::milliseconds(group_.deadline());
   Clock::time_point look_around = Clock::now() + 1ms;
   std::optional<Clock::time_point> alarm_raised;
@@ -375,32 +421,60 @@ void CudaExecutor::State::synchronize(Stream stream) {
     if (alarm_raised) {
       TW_REQUIRE(Clock::now() - *alarm_raised < patience + 10s, ErrorKind::system, .where = plan_.name,
                  .what = fmt::format("the GPU of rank {} does not answer", group_.rank()));
+      if (!collectives_.empty()) open_gates();  // another run in the stream has gates of its own
       continue;
     }
     try {
       group_.check_members();
+      if (!collectives_.empty()) check_failure();
+      TW_REQUIRE(!deadline || Clock::now() < *deadline, ErrorKind::lost, .where = plan_.name,
+                 .what = fmt::format("a collective of rank {} has not ended within {} ms", group_.rank(),
+                                     group_.deadline().count()));
     } catch (...) {
+      failed_ = true;
       lost = std::current_exception();
       alarm_raised = Clock::now();
       raise_alarm();
     }
   }
-  if (lost) {
+  if (lost) std::rethrow_exception(lost);
+}
+
+void CudaExecutor::State::synchronize(Stream stream) {
+  device_.use();
+  await(stream);
+  check_failure();
+  // What a library has brought comes from a rank that had not failed by then, or was announced as failed before.
+  if (!collectives_.empty()) {
     failed_ = true;
-    std::rethrow_exception(lost);
+    group_.check_members();
+    failed_ = false;
   }
+}
+
+void CudaExecutor::State::rehearse_collectives() {
+  for (std::int32_t lane : collectives_.lanes()) {
+    for (std::size_t l = 0; l < stream_lanes_.size(); ++l) {
+      if (table_.stream_lanes[l].lane != static_cast<u32>(lane)) continue;
+      stream_lanes_[l].rehearse_calls();
+      await(stream_lanes_[l].stream(), Clock::now() + group_.deadline());
+    }
+  }
+}
+
+void CudaExecutor::State::end_collectives() noexcept {
+  if (collectives_.empty() || failed_) return;
   try {
-    check_failure();
-  } catch (const Error& error) {
-    failed_ = true;
-    group_.announce_failure(error);
-    throw;
+    for (const cuda::StreamLane& lane : stream_lanes_) await(lane.stream());
+  } catch (...) {  // the device has come to rest, or never will
   }
 }
 
 void CudaExecutor::State::check_failure() {
-  const Failure failure = *static_cast<const Failure*>(failure_.data());
-  if (failure.kind == Failure::none) return;
+  const Failure* record = static_cast<const Failure*>(failure_.data());
+  if (*static_cast<const volatile u32*>(&record->kind) == Failure::none) return;
+  const Failure failure = *record;
+  failed_ = true;
   // What every rank's lanes are at, from its memory.
   std::size_t bytes = PlanLayout::kSignalBytes;
   for (std::size_t offset : layout_.place_offset) bytes = std::max(bytes, offset + PlanLayout::kPlaceBytes);
@@ -408,11 +482,16 @@ void CudaExecutor::State::check_failure() {
   std::vector<std::byte*> parts;
   for (int rank = 0; rank < group_.size(); ++rank) {
     memory.emplace_back(bytes);
-    check(driver()->MemcpyDtoH(memory.back().data(), symmetric_.on(rank), bytes), "looking at the ranks' lanes");
+    // In a stream of its own: beside collectives the others may stand still.
+    check(driver()->MemcpyDtoHAsync(memory.back().data(), symmetric_.on(rank), bytes, alarm_),
+          "looking at the ranks' lanes");
     parts.push_back(memory.back().data());
   }
+  check(driver()->StreamSynchronize(alarm_), "looking at the ranks' lanes");
   const Board board(plan_, layout_, std::move(parts));
-  throw cuda::error_of(failure, plan_, board, board.runs_begun(group_.rank()), group_);
+  const Error error = cuda::error_of(failure, plan_, board, board.runs_begun(group_.rank()), group_);
+  group_.announce_failure(error);
+  throw error;
 }
 
 void CudaExecutor::State::read_trace() {

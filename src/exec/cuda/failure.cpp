@@ -23,6 +23,11 @@ Error error_of(const Failure& failure, const Plan& plan, const Board& board, std
     }
     case Failure::transfer:
       text.what = fmt::format("a stream did not do it within {} ms", group.deadline().count());
+      if (plan.tasks[task].joint != -1) {
+        const auto state = [&](int rank) { return group.process_state(rank); };
+        text.what = fmt::format("the collective did not end within {} ms: {}", group.deadline().count(),
+                                board.absent_from(task, run, state));
+      }
       return {ErrorKind::lost, text};
     case Failure::index:
       text.where = name_of(body.kind);

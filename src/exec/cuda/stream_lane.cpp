@@ -1,6 +1,8 @@
 #include "exec/cuda/stream_lane.hpp"
 
 #include <cstddef>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "exec/cuda/copy_engine.hpp"
@@ -9,23 +11,31 @@
 
 namespace tileway::cuda {
 
-StreamLane::StreamLane(const Plan& plan, const Table& table, const LaneRow& lane, Address gates) {
+StreamLane::StreamLane(const Plan& plan, const Table& table, const LaneRow& lane, Address gates,
+                       Communicator* communicator)
+    : communicator_(communicator) {
   constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
   constexpr unsigned kNoTiming = 2;     // CU_EVENT_DISABLE_TIMING
   for (u32 i = 0; i < lane.tasks; ++i) {
     const TaskRow& row = table.tasks[lane.first + i];
     const Task& task = plan.tasks[row.task];
     const Body& body = plan.bodies[task.body];
-    Step step{gates + (lane.first + i) * sizeof(StreamGate), {}};
-    TW_REQUIRE(body.kind == Body::Kind::copy || body.kind == Body::Kind::none, ErrorKind::invalid,
+    Step step{gates + (lane.first + i) * sizeof(StreamGate), {}, {}};
+    const bool copies = body.kind == Body::Kind::copy;
+    const bool calls = body.kind == Body::Kind::all_reduce && communicator != nullptr;
+    TW_REQUIRE(copies || calls || body.kind == Body::Kind::none, ErrorKind::invalid,
                .where = task_name(plan, static_cast<TaskId>(row.task)), .what = "a stream cannot do this",
-               .expected = "a copy", .got = std::string(name_of(body.kind)));
-    if (body.kind == Body::Kind::copy) {
+               .expected = "a copy or a collective", .got = std::string(name_of(body.kind)));
+    if (copies || calls) {
       const Buffer& buffer = plan.buffers[task.writes[0].buffer];
       TW_REQUIRE(plan.buffers[task.reads[0].buffer].slots == 1 && buffer.slots == 1, ErrorKind::invalid,
                  .where = task_name(plan, static_cast<TaskId>(row.task)),
-                 .what = "a captured copy cannot go from slot to slot");
-      step.copies = copies_of(table.views[row.views], table.views[row.views + 1], size_of(buffer.dtype));
+                 .what = "a captured stream cannot go from slot to slot");
+      const View& from = table.views[row.views];
+      const View& to = table.views[row.views + 1];
+      const auto count = static_cast<std::size_t>(task.writes[0].box.volume());
+      if (copies) step.copies = copies_of(from, to, size_of(buffer.dtype));
+      if (calls && count > 0) step.call = {from.data, to.data, count, buffer.dtype, body.op};
     }
     steps_.push_back(std::move(step));
   }
@@ -34,7 +44,8 @@ StreamLane::StreamLane(const Plan& plan, const Table& table, const LaneRow& lane
 }
 
 StreamLane::StreamLane(StreamLane&& other) noexcept
-    : steps_(std::move(other.steps_)),
+    : communicator_(other.communicator_),
+      steps_(std::move(other.steps_)),
       stream_(std::exchange(other.stream_, nullptr)),
       end_(std::exchange(other.end_, nullptr)) {}
 
@@ -51,11 +62,22 @@ void StreamLane::copy(const Copy2D& copy) const {
   }
 }
 
-void StreamLane::rehearse() const {
+void StreamLane::rehearse_copies() const {
   for (const Step& step : steps_) {
     for (const Copy2D& one : step.copies) copy(one);
   }
   check(driver()->StreamSynchronize(stream_), "rehearsing copies");
+}
+
+void StreamLane::make(const Call& call) {
+  communicator_->all_reduce(call.send, call.receive, call.count, call.dtype, call.op, stream_);
+}
+
+void StreamLane::rehearse_calls() {
+  std::set<std::tuple<std::size_t, DType, ReduceOp>> known;
+  for (const Step& step : steps_) {
+    if (step.call && known.emplace(step.call->count, step.call->dtype, step.call->op).second) make(*step.call);
+  }
 }
 
 // Closing a gate, saying that its task is done, and waiting for the next gate is one operation of the stream.
@@ -63,7 +85,7 @@ void StreamLane::enqueue(Event begin, Stream after) {
   constexpr unsigned kUntilEqual = 1;  // CU_STREAM_WAIT_VALUE_EQ
   constexpr std::size_t kMostOperations = 64;
   const Driver& cuda = *driver();
-  check(cuda.StreamWaitEvent(stream_, begin, 0), "joining a copy lane");
+  check(cuda.StreamWaitEvent(stream_, begin, 0), "joining a stream's lane");
   std::vector<StreamOperation> operations;
   const auto flush = [&] {
     check(cuda.StreamBatchMemOp(stream_, static_cast<unsigned>(operations.size()), operations.data(), 0),
@@ -72,15 +94,16 @@ void StreamLane::enqueue(Event begin, Stream after) {
   };
   for (const Step& step : steps_) {
     operations.push_back({.operation = StreamOperation::wait, .address = step.gate, .value = 1, .flags = kUntilEqual});
-    if (!step.copies.empty() || operations.size() >= kMostOperations) flush();
+    if (!step.copies.empty() || step.call || operations.size() >= kMostOperations) flush();
     for (const Copy2D& one : step.copies) copy(one);
+    if (step.call) make(*step.call);
     const Address done = step.gate + offsetof(StreamGate, done);
     operations.push_back({.operation = StreamOperation::write, .address = step.gate, .value = 0});
     operations.push_back({.operation = StreamOperation::write, .address = done, .value = 1});
   }
   if (!operations.empty()) flush();
-  check(cuda.EventRecord(end_, stream_), "ending a copy lane");
-  check(cuda.StreamWaitEvent(after, end_, 0), "waiting for a copy lane");
+  check(cuda.EventRecord(end_, stream_), "ending a stream's lane");
+  check(cuda.StreamWaitEvent(after, end_, 0), "waiting for a stream's lane");
 }
 
 }  // namespace tileway::cuda

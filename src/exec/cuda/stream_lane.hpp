@@ -1,33 +1,53 @@
-// A lane whose engine is a stream: the copy engine moves what its tasks say. See device/tileway/lane.cuh for the block
-// that waits and notifies on its behalf.
+// A lane whose engine is a stream: the copy engine, or a collective library, does what its tasks say. See
+// device/tileway/lane.cuh for the block that waits and notifies on its behalf.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "exec/cuda/table.hpp"
 #include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/nccl.hpp"
 
 namespace tileway::cuda {
 
 class StreamLane {
  public:
-  // `gates`: where the gates of the table's tasks lie. Throws Error (invalid) for a task that no stream can do.
-  StreamLane(const Plan& plan, const Table& table, const LaneRow& lane, Address gates);
+  // `gates`: where the gates of the table's tasks lie. `communicator`: of a collective lane; it outlives this. Throws
+  // Error (invalid) for a task that no stream can do.
+  StreamLane(const Plan& plan, const Table& table, const LaneRow& lane, Address gates, Communicator* communicator);
   StreamLane(StreamLane&&) noexcept;
   StreamLane& operator=(StreamLane&&) = delete;
   ~StreamLane();
 
   // Does all copies once, so that nothing that the driver needs for them is loaded beside a waiting stream.
-  void rehearse() const;
+  void rehearse_copies() const;
   // Puts one run's tasks behind `begin` and has `after` wait for their end. The kernel of the run has been enqueued.
   void enqueue(Event begin, Stream after);
+  // Puts one collective of each size in the lane's stream, before the first run: a library connects the members, loads
+  // its kernels and allocates when it meets a size for the first time, and beside a kernel that waits it cannot. What
+  // it computes means nothing.
+  void rehearse_calls();
+  Stream stream() const { return stream_; }
 
  private:
+  struct Call {  // an all_reduce
+    Address send;
+    Address receive;
+    std::size_t count;
+    DType dtype;
+    ReduceOp op;
+  };
   struct Step {
     Address gate;
     std::vector<Copy2D> copies;
+    std::optional<Call> call;
   };
   void copy(const Copy2D& copy) const;
+  void make(const Call& call);
+
+  Communicator* communicator_;
   std::vector<Step> steps_;
   Stream stream_ = nullptr;
   Event end_ = nullptr;

@@ -117,6 +117,7 @@ class Replay {
       }
       after.insert(after.end(), raised_[signal].begin(), raised_[signal].end());
     }
+    if (stage == 2 && task.joint != -1 && !all_have_begun(run, task.joint, after)) return false;
     const Event event{{run, tasks[next], task.rank}, static_cast<Stage>(stage)};
     if (next > 0) after.push_back(step_of_[key(sequence_.instance(run, tasks[next - 1]), event.stage)]);
     if (next > 0 && stage == 0 && task.after_previous)
@@ -125,7 +126,26 @@ class Replay {
     if (hold(event, after)) return false;
     ++done[stage];
     take(event, std::move(after));
+    if (stage == 0 && task.joint != -1) {  // the other members may have waited for it
+      for (const Task& member : plan.tasks) {
+        if (member.joint == task.joint) lanes_.push_back({run, member.lane});
+      }
+    }
     if (stage == 2) raise(run, task);
+    return true;
+  }
+
+  // None ends before all members have begun: whether they have, and by which steps.
+  bool all_have_begun(int run, std::int32_t joint, std::vector<std::size_t>& after) const {
+    const Plan& plan = sequence_.plan(run);
+    for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
+      const Task& member = plan.tasks[t];
+      if (member.joint != joint) continue;
+      const int current = run_of_rank_[member.rank];
+      const auto index = static_cast<std::size_t>(member.index);
+      if (current < run || (current == run && done_[sequence_.lane_column(run, member.lane)][0] <= index)) return false;
+      after.push_back(step_of_[key(sequence_.instance(run, static_cast<TaskId>(t)), Stage::load)]);
+    }
     return true;
   }
 

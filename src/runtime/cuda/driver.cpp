@@ -82,6 +82,7 @@ struct Loaded {
     take(driver.MemcpyAsync, "cuMemcpyAsync");
     take(driver.Memcpy2DAsync, "cuMemcpy2DAsync_v2");
     take(driver.MemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2");
+    take(driver.MemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2");
     take(driver.MemGetAllocationGranularity, "cuMemGetAllocationGranularity");
     take(driver.MemCreate, "cuMemCreate");
     take(driver.MemRelease, "cuMemRelease");

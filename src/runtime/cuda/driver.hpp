@@ -84,10 +84,10 @@ struct StreamOperation {
   enum : int { wait = 1, write = 2 };
   int operation = write;
   Address address = 0;
-  std::uint64_t value = 0;      // 32 bits of it
-  unsigned flags = 0;           // of a wait: 1 until equal
+  std::uint64_t value = 0;  // 32 bits of it
+  unsigned flags = 0;       // of a wait: 1 until equal
   Address alias = 0;
-  std::uint64_t rest[1] = {};   // the union is six words
+  std::uint64_t rest[1] = {};  // the union is six words
 };
 
 // The functions that are used, by their names without the prefix. All return a Result, 0 for success.
@@ -143,6 +143,7 @@ struct Driver {
   Result (*MemcpyAsync)(Address to, Address from, std::size_t bytes, Stream stream);
   Result (*Memcpy2DAsync)(const Copy2D* copy, Stream stream);
   Result (*MemcpyHtoDAsync)(Address to, const void* from, std::size_t bytes, Stream stream);
+  Result (*MemcpyDtoHAsync)(void* to, Address from, std::size_t bytes, Stream stream);
   Result (*MemGetAllocationGranularity)(std::size_t* bytes, const AllocationProperties* properties, int option);
   Result (*MemCreate)(Allocation* allocation, std::size_t bytes, const AllocationProperties* properties,
                       unsigned long long flags);

@@ -1,0 +1,262 @@
+// All_reduces by NCCL beside the kernel that feeds them: the interpreter's values, and an end in time when a rank is
+// lost. NCCL wants a GPU for each rank, so most of it needs two; scripts/gpu.sh runs it.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/nccl.hpp"
+#include "support/run.hpp"
+#include "tileway/error.hpp"
+#include "tileway/ops.hpp"
+
+namespace tileway {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// Says why a test does nothing, where it does nothing. Opens no driver: ranks are forked afterwards.
+bool lacks_gpus(int needed) {
+  if (!cuda::collectives_found()) {
+    fmt::print("skipped: {}\n", cuda::collectives_text());
+    return true;
+  }
+  const int found = cuda::fleet().gpus;
+  if (found < needed) fmt::print("skipped: {} GPUs, and this needs {}\n", found, needed);
+  return found < needed;
+}
+
+Topology with_library(int ranks, int lanes = 8, int collective = 1) {
+  return Topology::parse(fmt::format("ranks={},lanes={},copy=0,collective={}", ranks, lanes, collective));
+}
+
+// Every all_reduce by the library; overlapped, or not.
+Schedule schedule_of(Program& program, bool overlapped) {
+  if (overlapped) return Schedule::collective(program);
+  Schedule unfused = Schedule::unfused(program);
+  for (std::size_t i = 0; i < program.ops().size(); ++i) {
+    if (program.ops()[i].kind == OpKind::all_reduce)
+      unfused.engine(Tensor(&program, static_cast<int>(i)), Engine::collective);
+  }
+  return unfused;
+}
+
+// In a process of its own nobody sees a failed expectation.
+void require(bool holds, const std::string& what) {
+  TW_REQUIRE(holds, ErrorKind::system, .where = "test", .what = what);
+}
+
+void set_inputs(CudaExecutor& executor, const Bindings& inputs, int rank) {
+  for (const auto& [name, parts] : inputs) {
+    if (executor.holds(name)) executor.set_input(name, parts[rank]);
+  }
+}
+
+void require_values(const Program& program, CudaExecutor& executor, Bindings inputs, int rank,
+                    const std::string& context) {
+  for (const auto& [name, parts] : interpret(program, inputs)) {
+    const double difference = max_difference(parts[rank], executor.get(name));
+    require(difference == 0, fmt::format("{}: '{}' of rank {} is wrong by {}", context, name, rank, difference));
+  }
+}
+
+void run_and_compare(Group& group, const char* op, DType dtype, const std::vector<std::int64_t>& size, bool overlapped,
+                     const Topology& topology) {
+  Program program = make_program(find_operator(op), group.size(), dtype, size);
+  const ProvenPlan plan = ProvenPlan::prove(lower(program, schedule_of(program, overlapped), topology).plan);
+  CudaExecutor executor(group, plan);
+  require(executor.fingerprint_on_device() == plan.fingerprint(), "the table is not the plan");
+  for (std::uint64_t run = 1; run <= 3; ++run) {
+    const Bindings inputs = random_inputs(program, run, Fill::integers);
+    set_inputs(executor, inputs, group.rank());
+    executor.run();
+    require_values(program, executor, inputs, group.rank(),
+                   fmt::format("{} {} {} run {}", op, name_of(dtype), overlapped ? "overlapped" : "unfused", run));
+  }
+}
+
+TEST(Nccl, ProcessesGemmAllReduceGivesTheInterpretersValues) {
+  if (lacks_gpus(2)) return;
+  const auto begin = Clock::now();
+  Group::spawn(2, [](Group& group) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      for (const auto& size : {std::vector<std::int64_t>{130, 257, 65}, {512, 1024, 384}, {1, 1, 1}}) {
+        for (const bool overlapped : {true, false})
+          run_and_compare(group, "gemm_all_reduce", dtype, size, overlapped, with_library(2));
+      }
+    }
+    // As many lanes as a whole GPU leaves, and copy lanes beside.
+    run_and_compare(group, "gemm_all_reduce", DType::bf16, {2048, 4096, 512}, true,
+                    Topology::parse("ranks=2,lanes=120,copy=2,collective=1"));
+  });
+  fmt::print("{:.1f} s\n", std::chrono::duration<double>(Clock::now() - begin).count());
+}
+
+TEST(Nccl, ProcessesACapturedRunIsReplayed) {
+  if (lacks_gpus(2)) return;
+  Group::spawn(2, [](Group& group) {
+    constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+    const Program program =
+        make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, std::vector<std::int64_t>{256, 512, 128});
+    const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::collective(program), with_library(2)).plan);
+    CudaExecutor executor(group, plan);
+    const cuda::Driver& driver = *cuda::driver();
+    cuda::Stream stream = nullptr;
+    cuda::Graph graph = nullptr;
+    cuda::GraphExecutable executable = nullptr;
+    cuda::check(driver.StreamCreate(&stream, 1), "making a stream");
+    cuda::check(driver.StreamBeginCapture(stream, kRelaxed), "capturing");
+    executor.enqueue(stream);
+    cuda::check(driver.StreamEndCapture(stream, &graph), "capturing");
+    cuda::check(driver.GraphInstantiate(&executable, graph, 0), "making a graph");
+    for (std::uint64_t run = 1; run <= 10; ++run) {
+      const Bindings inputs = random_inputs(program, run, Fill::integers);
+      set_inputs(executor, inputs, group.rank());
+      cuda::check(driver.GraphLaunch(executable, stream), "replaying");
+      executor.synchronize(stream);
+      require_values(program, executor, inputs, group.rank(), fmt::format("replay {}", run));
+    }
+    driver.GraphExecDestroy(executable);  // before the executor: NCCL keeps what a graph may call
+    driver.GraphDestroy(graph);
+    driver.StreamDestroy(stream);
+  });
+}
+
+// What rank 0 saw, in memory that both processes share.
+struct Report {
+  char text[800];
+  double seconds;
+  bool lives;
+};
+Report* shared_report() {
+  return static_cast<Report*>(mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+}
+
+// Runs the plan, keeps what is thrown, and runs another plan in the same process.
+void run_to_the_bitter_end(Group& group, const ProvenPlan& plan, Report& report) {
+  {
+    CudaExecutor executor(group, plan);
+    const auto begin = Clock::now();
+    try {
+      for (int run = 0; run < 1'000'000; ++run) executor.run();
+    } catch (const Error& error) {
+      std::strncpy(report.text, error.what(), sizeof(report.text) - 1);
+      report.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    }
+  }
+  Group::threads(1, [](Group& alone) {
+    run_and_compare(alone, "gemm_all_reduce", DType::f32, {64, 64, 64}, true, with_library(1));
+  });
+  report.lives = true;
+}
+
+TEST(Nccl, ProcessesARankKilledInACollectiveIsNamedByTheOtherWhichLives) {
+  if (lacks_gpus(2)) return;
+  const Program program =
+      make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, std::vector<std::int64_t>{512, 1024, 384});
+  const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::collective(program), with_library(2)).plan);
+  Report* report = shared_report();
+  try {
+    Group::spawn(2, [&](Group& group) {
+      if (group.rank() == 0) {
+        run_to_the_bitter_end(group, plan, *report);
+        return;
+      }
+      // So slow that rank 0 stands in its call when this one dies.
+      CudaExecutor executor(group, plan, {.delay_ns = 20'000'000'000});
+      std::thread([] {
+        std::this_thread::sleep_for(500ms);
+        kill(getpid(), SIGKILL);
+      }).detach();
+      executor.run();
+    });
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::lost) << error.what();
+  }
+  EXPECT_NE(std::string(report->text).find("rank 1"), std::string::npos) << report->text;
+  EXPECT_LT(report->seconds, 5);
+  EXPECT_TRUE(report->lives);
+  fmt::print("{:.2f} s: {}\n", report->seconds, report->text);
+  munmap(report, sizeof(Report));
+}
+
+TEST(Nccl, ProcessesARankThatDoesNotComeToACollectiveIsNamedAtTheDeadline) {
+  if (lacks_gpus(2)) return;
+  constexpr auto kDeadline = 8000ms;  // making a communicator takes some seconds
+  const Program program =
+      make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, std::vector<std::int64_t>{512, 1024, 384});
+  const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::collective(program), with_library(2)).plan);
+  Report* report = shared_report();
+  try {
+    Group::spawn(2, [&](Group& group) {
+      group.set_deadline(kDeadline);
+      if (group.rank() == 0) {
+        run_to_the_bitter_end(group, plan, *report);
+        return;
+      }
+      const CudaExecutor executor(group, plan);
+      std::this_thread::sleep_for(kDeadline + 4s);
+    });
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::lost) << error.what();
+  }
+  EXPECT_NE(std::string(report->text).find("rank 1 has not begun run 0"), std::string::npos) << report->text;
+  EXPECT_LT(report->seconds, 10);
+  EXPECT_TRUE(report->lives);
+  fmt::print("{:.2f} s: {}\n", report->seconds, report->text);
+  munmap(report, sizeof(Report));
+}
+
+TEST(Nccl, RanksThatAreThreadsGiveTheInterpretersValues) {
+  if (lacks_gpus(2)) return;
+  for (const char* name : {"gemm_all_reduce", "gemv_all_reduce"}) {
+    const Operator& op = find_operator(name);
+    const Program program = make_program(op, 2, DType::bf16, std::vector<std::int64_t>(op.extents.size(), 96));
+    testing::expect_exact(
+        program, Schedule::collective(program), with_library(2), 1,
+        [](Group& group, const ProvenPlan& plan) { return std::make_unique<CudaExecutor>(group, plan); });
+  }
+}
+
+// What every rank throws, at the same time, when the executor is made.
+void expect_refused_everywhere(const Topology& topology, CudaExecutor::Options options, const std::string& part) {
+  const Program program = make_program(find_operator("gemm_all_reduce"), topology.ranks, DType::f32,
+                                       std::vector<std::int64_t>{4096, 4096, 64});
+  const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::collective(program), topology).plan);
+  std::atomic<int> refused = 0;
+  EXPECT_THROW(Group::threads(topology.ranks,
+                              [&](Group& group) {
+                                try {
+                                  CudaExecutor executor(group, plan, options);
+                                } catch (const Error& error) {
+                                  refused += error.kind() == ErrorKind::invalid &&
+                                             std::string(error.what()).find(part) != std::string::npos;
+                                  throw;
+                                }
+                              }),
+               Error);
+  EXPECT_EQ(refused, topology.ranks) << part;
+}
+
+TEST(Nccl, RanksThatShareAGpuAreRefusedOnEveryRank) {
+  if (lacks_gpus(1)) return;
+  expect_refused_everywhere(with_library(2), {.device = 0}, "NCCL does not take ranks that share a GPU");
+}
+
+TEST(Nccl, BlocksOfTheLibraryNeedRoomBesideTheLanes) {
+  if (lacks_gpus(2)) return;
+  const int lanes = cuda::gpus().at(0).multiprocessors;
+  expect_refused_everywhere(with_library(2, lanes), {}, "do not fit the GPU");
+}
+
+}  // namespace
+}  // namespace tileway
