@@ -12,7 +12,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-N, K, CALLS, REPLAYS = 8192, 4096, 10, 20
+N, K, CALLS, REPLAYS, WARM_UPS = 8192, 4096, 10, 20, 3
 
 
 def time_us(body):
@@ -24,18 +24,39 @@ def time_us(body):
         for _ in range(CALLS):
             body()
     times = []
-    for replay in range(REPLAYS + 3):
+    for replay in range(REPLAYS + WARM_UPS):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         dist.barrier()
         begin.record()
         graph.replay()
         end.record()
         torch.cuda.synchronize()
-        if replay >= 3:
+        if replay >= WARM_UPS:
             times.append(begin.elapsed_time(end) * 1e3 / CALLS)
     slowest = torch.tensor([statistics.median(times)], device="cuda")
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     return slowest.item()
+
+
+def normal(*shape):
+    """Random numbers on this rank's GPU."""
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+
+
+def times_of(rows, world):
+    """Yields operator, way and microseconds for products of so many rows."""
+    x, w, own = normal(rows, K), normal(K, N), normal(rows // world, K)
+    y, part, received = normal(rows, N), normal(rows // world, N), normal(rows, N)
+    alone = time_us(lambda: torch.mm(x, w, out=y))
+    bodies = {
+        "gemm_all_reduce": lambda: (torch.mm(x, w, out=y), dist.all_reduce(y)),
+        "gemm_reduce_scatter": lambda: (torch.mm(x, w, out=y), dist.reduce_scatter_tensor(part, y)),
+        "all_gather_gemm": lambda: (dist.all_gather_into_tensor(x, own), torch.mm(x, w, out=y)),
+        "gemm_all_to_all": lambda: (torch.mm(x, w, out=y), dist.all_to_all_single(received, y)),
+    }
+    for op, body in bodies.items():
+        yield op, "cublas", alone
+        yield op, "cublas+nccl", time_us(body)
 
 
 def main():
@@ -43,33 +64,12 @@ def main():
     dist.init_process_group("nccl")
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.cuda.set_device(rank)
-
-    def normal(*shape):
-        return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
-
     with open(sys.argv[1], "w", encoding="utf-8") as file:
-
-        def report(op, rows, name, microseconds):
-            if rank == 0:
-                line = {"op": op, "m": rows, "name": name, "median_us": round(microseconds, 1)}
-                print(json.dumps(line), file=file, flush=True)
-
         for rows in (1024, 4096, 8192):
-            x, w = normal(rows, K), normal(K, N)
-            y = torch.empty(rows, N, device="cuda", dtype=torch.bfloat16)
-            part = torch.empty(rows // world, N, device="cuda", dtype=torch.bfloat16)
-            own = normal(rows // world, K)
-            received = torch.empty(rows, N, device="cuda", dtype=torch.bfloat16)
-            bodies = {
-                "gemm_all_reduce": lambda: (torch.mm(x, w, out=y), dist.all_reduce(y)),
-                "gemm_reduce_scatter": lambda: (torch.mm(x, w, out=y), dist.reduce_scatter_tensor(part, y)),
-                "all_gather_gemm": lambda: (dist.all_gather_into_tensor(x, own), torch.mm(x, w, out=y)),
-                "gemm_all_to_all": lambda: (torch.mm(x, w, out=y), dist.all_to_all_single(received, y)),
-            }
-            alone = time_us(lambda: torch.mm(x, w, out=y))
-            for op, body in bodies.items():
-                report(op, rows, "cublas", alone)
-                report(op, rows, "cublas+nccl", time_us(body))
+            for op, name, microseconds in times_of(rows, world):
+                if rank == 0:
+                    line = {"op": op, "m": rows, "name": name, "median_us": round(microseconds, 1)}
+                    print(json.dumps(line), file=file, flush=True)
     dist.destroy_process_group()
 
 

@@ -1,5 +1,5 @@
-// Runs the encoder tensor-parallel on CPU ranks or GPUs, and holds it against an independent implementation and against one
-// rank.
+// Runs the encoder tensor-parallel on CPU ranks or GPUs, and holds it against an independent implementation and against
+// one rank.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -64,8 +64,8 @@ struct Measured {
 
 Measured measure(const Place& place, Group& group, const Program& program, const std::string& schedule,
                  const Bindings& inputs) {
-  const ProvenPlan proven = ProvenPlan::prove(
-      lower(program, Schedule::named(program, schedule), topology_of(place, program.world())).plan);
+  const ProvenPlan proven =
+      ProvenPlan::prove(lower(program, Schedule::named(program, schedule), topology_of(place, program.world())).plan);
   const Plan& plan = proven.plan();
   const std::unique_ptr<Executor> owner = make_executor(place, group, proven, true);
   Executor& executor = *owner;
@@ -188,7 +188,8 @@ void run(const Arguments& arguments) {
     const Program program = build(config, batch, ranks);
     const Bindings inputs = load_inputs(program, weights, batch);
     const Place place = choose_place(arguments.executor, ranks);
-    fmt::print("\n{} ranks ({}), {} sentences of up to {} tokens\n", ranks, place.name(), batch.sentences, batch.tokens);
+    fmt::print("\n{} ranks ({}), {} sentences of up to {} tokens\n", ranks, place.name(), batch.sentences,
+               batch.tokens);
     std::fflush(stdout);
     start_ranks(place, ranks, [&](Group& group) {
       const Measured unfused = measure(place, group, program, "unfused", inputs);

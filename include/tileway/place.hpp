@@ -18,8 +18,8 @@ struct Place {
   std::string_view name() const { return cuda ? "cuda" : "host"; }
 };
 
-// "host", "cuda", or "auto", which is cuda where there is a GPU for each rank. Asks for GPUs in a process of its own, so
-// that this one can still start ranks. Throws Error (invalid) for another name, and for cuda where there is no GPU.
+// "host", "cuda", or "auto", which is cuda where there is a GPU for each rank. Asks for GPUs in a process of its own,
+// so that this one can still start ranks. Throws Error (invalid) for another name, and for cuda where there is no GPU.
 Place choose_place(std::string_view executor, int ranks);
 
 // What ranks can use there: all SMs of their GPU, divided where ranks share one.

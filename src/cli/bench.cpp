@@ -114,8 +114,8 @@ Measured measure(Group& group, const Options& options, const Program& program, c
   Measured measured;
   measured.link_gb_s = measure_link(group);
   for (const std::string& name : schedule_names(options.schedule.empty() ? "all" : options.schedule)) {
-    const ProvenPlan proven =
-        ProvenPlan::prove(lower(program, Schedule::named(program, name), make_topology(options, program.world(), place)).plan);
+    const ProvenPlan proven = ProvenPlan::prove(
+        lower(program, Schedule::named(program, name), make_topology(options, program.world(), place)).plan);
     const Plan& plan = proven.plan();
     const std::unique_ptr<Executor> owner = make_executor(place, group, proven, options, true);
     Executor& executor = *owner;

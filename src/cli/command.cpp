@@ -101,7 +101,8 @@ std::vector<Plan> make_plans(const Options& options, const Place& place) {
   const Program program = make_program(options);
   std::vector<Plan> plans;
   for (const std::string& name : schedule_names(options.schedule.empty() ? "overlapped" : options.schedule))
-    plans.push_back(lower(program, Schedule::named(program, name), make_topology(options, program.world(), place)).plan);
+    plans.push_back(
+        lower(program, Schedule::named(program, name), make_topology(options, program.world(), place)).plan);
   return plans;
 }
 

@@ -17,25 +17,25 @@ int run(const Options& options) {
   for (const std::string& schedule : schedule_names(name)) {
     const ProvenPlan plan = ProvenPlan::prove(
         lower(program, Schedule::named(program, schedule), make_topology(options, program.world(), place)).plan);
-    status = std::max(status, on_ranks(place, program.world(), [&](Group& group) {
-                        const std::unique_ptr<Executor> owner = make_executor(place, group, plan, options);
-                        Executor& executor = *owner;
-                        Bindings inputs = random_inputs(program, options.seed, Fill::normal);
-                        set_inputs(executor, inputs, group.rank());
-                        for (int i = 0; i < options.repeat; ++i) executor.run();
-                        const Bindings outputs = collect_outputs(group, executor, program);
-                        if (group.rank() != 0) return kDone;
-                        for (int i = 1; i < options.repeat; ++i)
-                          interpret(program, inputs);  // what the program updates moves on
-                        const Accuracy accuracy = measure_accuracy(program, inputs, outputs);
-                        const bool fine = accuracy.error <= accuracy.allowed;
-                        fmt::print(
-                            "{} {} on {} ranks ({}), {} run{}: error {:.3g} against fp64, allowed {:.3g} (the same dtype's "
-                            "own is {:.3g}): {}\n",
-                            program.name(), schedule, program.world(), place.name(), options.repeat, options.repeat == 1 ? "" : "s",
-                            accuracy.error, accuracy.allowed, accuracy.reference, fine ? "right" : "WRONG");
-                        return fine ? kDone : kNo;
-                      }));
+    status = std::max(
+        status, on_ranks(place, program.world(), [&](Group& group) {
+          const std::unique_ptr<Executor> owner = make_executor(place, group, plan, options);
+          Executor& executor = *owner;
+          Bindings inputs = random_inputs(program, options.seed, Fill::normal);
+          set_inputs(executor, inputs, group.rank());
+          for (int i = 0; i < options.repeat; ++i) executor.run();
+          const Bindings outputs = collect_outputs(group, executor, program);
+          if (group.rank() != 0) return kDone;
+          for (int i = 1; i < options.repeat; ++i) interpret(program, inputs);  // what the program updates moves on
+          const Accuracy accuracy = measure_accuracy(program, inputs, outputs);
+          const bool fine = accuracy.error <= accuracy.allowed;
+          fmt::print(
+              "{} {} on {} ranks ({}), {} run{}: error {:.3g} against fp64, allowed {:.3g} (the same dtype's "
+              "own is {:.3g}): {}\n",
+              program.name(), schedule, program.world(), place.name(), options.repeat, options.repeat == 1 ? "" : "s",
+              accuracy.error, accuracy.allowed, accuracy.reference, fine ? "right" : "WRONG");
+          return fine ? kDone : kNo;
+        }));
   }
   return status;
 }

@@ -36,8 +36,7 @@ void start_ranks(const Place& place, int ranks, const std::function<void(Group&)
 }
 
 std::unique_ptr<Executor> make_executor(const Place& place, Group& group, ProvenPlan plan, bool trace) {
-  if (!place.cuda)
-    return std::make_unique<HostExecutor>(group, std::move(plan), HostExecutor::Options{.trace = trace});
+  if (!place.cuda) return std::make_unique<HostExecutor>(group, std::move(plan), HostExecutor::Options{.trace = trace});
   return std::make_unique<CudaExecutor>(group, std::move(plan), CudaExecutor::Options{.trace = trace});
 }
 

@@ -15,7 +15,7 @@ namespace {
 class Hash {
  public:
   template <typename T>
-    requires std::integral<T> || std::is_enum_v<T>
+  requires std::integral<T> || std::is_enum_v<T>
   void add(T value) {
     value_ = (value_ ^ static_cast<std::uint64_t>(value)) * 0x9e3779b97f4a7c15ULL;
     value_ ^= value_ >> 29;

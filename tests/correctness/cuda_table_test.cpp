@@ -53,9 +53,10 @@ TEST(CudaTable, ReadBackItIsThePlanThatWasProven) {
 }
 
 TEST(CudaTable, WhateverIsChangedInItIsSeen) {
-  const Program program = make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, std::vector<std::int64_t>{37, 19, 24});
-  const ProvenPlan proven = ProvenPlan::prove(
-      lower(program, Schedule::overlapped(program), testing::small_topology(2, 3, 1)).plan);
+  const Program program =
+      make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, std::vector<std::int64_t>{37, 19, 24});
+  const ProvenPlan proven =
+      ProvenPlan::prove(lower(program, Schedule::overlapped(program), testing::small_topology(2, 3, 1)).plan);
   const PlanLayout layout(proven.plan());
   const Addresses addresses = made_up(proven.plan(), layout);
   const Table table = make_table(addresses, 0, KernelText(proven.plan(), "sm_80"));

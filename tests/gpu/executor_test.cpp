@@ -24,7 +24,8 @@ namespace {
 using testing::MakeExecutor;
 
 MakeExecutor on_gpus(CudaExecutor::Options options = {}) {
-  return [options](Group& group, const ProvenPlan& plan) { return std::make_unique<CudaExecutor>(group, plan, options); };
+  return
+      [options](Group& group, const ProvenPlan& plan) { return std::make_unique<CudaExecutor>(group, plan, options); };
 }
 
 // As many lanes as let eight ranks share one GPU, and copies by compute lanes, or by the copy engine.
@@ -63,12 +64,14 @@ std::uint64_t number_from(const char* name, std::uint64_t fallback) {
 }
 
 const std::vector<std::vector<std::int64_t>>& sizes() {
-  static const std::vector<std::vector<std::int64_t>> list{{37, 19, 23, 7}, {136, 264, 144, 8}, {130, 257, 65, 9}, {1, 1, 1, 1}};
+  static const std::vector<std::vector<std::int64_t>> list{
+      {37, 19, 23, 7}, {136, 264, 144, 8}, {130, 257, 65, 9}, {1, 1, 1, 1}};
   return list;
 }
 
 std::vector<std::int64_t> size_of_operator(const Operator& op, const std::vector<std::int64_t>& size) {
-  if (op.extents.size() == 4) return {size[0] % 13 + 1, size[1] % 7 + 1, size[2], size[3]};  // its work is their product
+  if (op.extents.size() == 4)
+    return {size[0] % 13 + 1, size[1] % 7 + 1, size[2], size[3]};  // its work is their product
   return {size.begin(), size.begin() + static_cast<std::ptrdiff_t>(op.extents.size())};
 }
 
@@ -122,8 +125,8 @@ TEST(CudaExecutor, ProcessesCompileAllKernels) {
 }
 
 // Exact on integers where the operator is, within what the dtype allows on normal numbers.
-void expect_right(const Operator& op, int ranks, DType dtype, const std::vector<std::int64_t>& size, const char* schedule,
-                  const Topology& topology) {
+void expect_right(const Operator& op, int ranks, DType dtype, const std::vector<std::int64_t>& size,
+                  const char* schedule, const Topology& topology) {
   const Program program = make_program(op, ranks, dtype, size_of_operator(op, size));
   const auto rounds = [](const Op& one) { return one.kind == OpKind::rms_norm || one.kind == OpKind::layer_norm; };
   if (std::none_of(program.ops().begin(), program.ops().end(), rounds))
@@ -179,9 +182,11 @@ TEST(CudaExecutor, RandomProgramsGiveTheInterpretersValues) {
 }
 
 TEST(CudaExecutor, WhatIsOnTheDeviceIsWhatWasProvenAndEveryTaskIsInTheTrace) {
-  const Program program = make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, std::vector<std::int64_t>{130, 257, 65});
+  const Program program =
+      make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, std::vector<std::int64_t>{130, 257, 65});
   for (int copy = 0; copy < static_cast<int>(cuda::gpus().size()); ++copy) {
-    const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::overlapped(program), shared_topology(2, 5, copy)).plan);
+    const ProvenPlan plan =
+        ProvenPlan::prove(lower(program, Schedule::overlapped(program), shared_topology(2, 5, copy)).plan);
     Group::threads(2, [&](Group& group) {
       CudaExecutor executor(group, plan, {.trace = true});
       EXPECT_EQ(executor.fingerprint_on_device(), plan.fingerprint());
@@ -229,7 +234,8 @@ TEST(CudaExecutor, AnIndexOutsideTheTableIsAnErrorOnEveryRankAndTheDeviceLives) 
 TEST(CudaExecutor, ARankThatDoesNotComeIsNamedByTheOtherWithinTheDeadline) {
   const Program program = make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, {});
   for (int copy = 0; copy < static_cast<int>(cuda::gpus().size()); ++copy) {
-    const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::overlapped(program), shared_topology(2, 5, copy)).plan);
+    const ProvenPlan plan =
+        ProvenPlan::prove(lower(program, Schedule::overlapped(program), shared_topology(2, 5, copy)).plan);
     std::string text;
     double seconds = 0;
     try {
@@ -263,7 +269,8 @@ TEST(CudaExecutor, ARankThatDoesNotComeIsNamedByTheOtherWithinTheDeadline) {
 TEST(CudaExecutor, CopyEnginesAreRefusedBetweenRanksOfOneGpu) {
   const int ranks = static_cast<int>(cuda::gpus().size()) + 1;
   const Program program = make_program(find_operator("gemm_all_reduce"), ranks, DType::f32, {});
-  const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::overlapped(program), shared_topology(ranks, 5, 1)).plan);
+  const ProvenPlan plan =
+      ProvenPlan::prove(lower(program, Schedule::overlapped(program), shared_topology(ranks, 5, 1)).plan);
   try {
     Group::threads(ranks, [&](Group& group) { CudaExecutor executor(group, plan); });
     ADD_FAILURE() << "nothing was thrown";
@@ -274,8 +281,10 @@ TEST(CudaExecutor, CopyEnginesAreRefusedBetweenRanksOfOneGpu) {
 }
 
 TEST(CudaExecutor, MoreLanesThanTheGpuHoldsAreRefusedOnEveryRank) {
-  const Program program = make_program(find_operator("gemm_all_reduce"), 4, DType::f32, std::vector<std::int64_t>{4096, 4096, 64});
-  const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::unfused(program), Topology::parse("ranks=4,lanes=132,copy=0")).plan);
+  const Program program =
+      make_program(find_operator("gemm_all_reduce"), 4, DType::f32, std::vector<std::int64_t>{4096, 4096, 64});
+  const ProvenPlan plan =
+      ProvenPlan::prove(lower(program, Schedule::unfused(program), Topology::parse("ranks=4,lanes=132,copy=0")).plan);
   try {
     Group::threads(4, [&](Group& group) { CudaExecutor executor(group, plan); });
     ADD_FAILURE() << "nothing was thrown";

@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -210,9 +210,9 @@ class GemmShapes : public ::testing::Test {
       for (const TraceEvent& event : executor.trace()) zero = std::min(zero, event.wait_begin);
       for (const TraceEvent& event : executor.trace()) {
         const Task& task = plan.plan().tasks[event.task];
-        const std::string key = fmt::format("{} {} {}", plan.plan().origins[task.origin],
-                                            name_of(plan.plan().bodies[task.body].kind),
-                                            name_of(plan.plan().lanes[task.lane].engine));
+        const std::string key =
+            fmt::format("{} {} {}", plan.plan().origins[task.origin], name_of(plan.plan().bodies[task.body].kind),
+                        name_of(plan.plan().lanes[task.lane].engine));
         const double begin = static_cast<double>(event.begin - zero) * 1e-3;
         const double end = static_cast<double>(event.end - zero) * 1e-3;
         auto [found, added] = spans.try_emplace(key, std::array<double, 4>{begin, end, 0, 0});
@@ -222,7 +222,8 @@ class GemmShapes : public ::testing::Test {
         found->second[3] += end - begin;
       }
       for (const auto& [key, span] : spans)
-        fmt::print("    {:<40} {:>8.1f} to {:>8.1f}, {:>5} tasks of {:>7.1f}\n", key, span[0], span[1], span[2], span[3] / span[2]);
+        fmt::print("    {:<40} {:>8.1f} to {:>8.1f}, {:>5} tasks of {:>7.1f}\n", key, span[0], span[1], span[2],
+                   span[3] / span[2]);
     });
   }
 
@@ -310,7 +311,9 @@ TEST_F(GemmShapes, HowFast) {
         const double us = std::max(medians[0], medians[1]);
         fmt::print("{:<20} {:>5} x 8192 x 4096 bf16  {:<38} {:>8.1f} us\n", name, m, way.name, us);
         std::fflush(stdout);
-        if (file) fmt::print(file, "{{\"op\": \"{}\", \"m\": {}, \"name\": \"{}\", \"median_us\": {:.1f}}}\n", name, m, way.name, us);
+        if (file)
+          fmt::print(file, "{{\"op\": \"{}\", \"m\": {}, \"name\": \"{}\", \"median_us\": {:.1f}}}\n", name, m,
+                     way.name, us);
         if (HasFailure()) return;
       }
     }
@@ -355,7 +358,8 @@ TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
     std::fflush(stdout);
   }
   fmt::print("{} cases, {:.1f}e9 elements; bytes sent:", cases_, static_cast<double>(elements_) * 1e-9);
-  for (const auto& [engine, bytes] : bytes_) fmt::print(" {} {:.2f} GB", name_of(engine), static_cast<double>(bytes) * 1e-9);
+  for (const auto& [engine, bytes] : bytes_)
+    fmt::print(" {} {:.2f} GB", name_of(engine), static_cast<double>(bytes) * 1e-9);
   fmt::print("\n");
 }
 

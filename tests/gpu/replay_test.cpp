@@ -63,7 +63,8 @@ class Loop {
         name_(program.name()) {
     const cuda::Gpu gpu = cuda::gpus()[device_.ordinal()];
     const std::string architecture = fmt::format("sm_{}{}{}", gpu.major, gpu.minor, gpu.major >= 9 ? "a" : "");
-    check(driver()->ModuleLoadData(&module_, cuda::compile(kSource, "replay_test", architecture).cubin.data()), "loading");
+    check(driver()->ModuleLoadData(&module_, cuda::compile(kSource, "replay_test", architecture).cubin.data()),
+          "loading");
     for (const char* name : {"prepare", "judge", "advance", "ones"}) {
       check(driver()->ModuleGetFunction(&functions_[name], module_, name), name);
       check(driver()->FuncLoad(functions_[name]), name);
@@ -145,8 +146,7 @@ ProvenPlan plan_of(const Program& program, const char* topology) {
 TEST(CudaReplay, TenThousandReplaysUnderRandomDelaysLeaveNoWrongBit) {
   constexpr int kRunsOfAGraph = 10;
   for (const char* name : {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"}) {
-    const Program program =
-        make_program(find_operator(name), 2, DType::bf16, std::vector<std::int64_t>{256, 512, 64});
+    const Program program = make_program(find_operator(name), 2, DType::bf16, std::vector<std::int64_t>{256, 512, 64});
     for (const char* topology : {"ranks=2,lanes=12,copy=0", "ranks=2,lanes=12,copy=2"}) {
       const ProvenPlan plan = plan_of(program, topology);
       const auto begin = std::chrono::steady_clock::now();
@@ -168,7 +168,8 @@ TEST(CudaReplay, TenThousandReplaysUnderRandomDelaysLeaveNoWrongBit) {
 }
 
 TEST(CudaReplay, EagerAndCapturedRunsOfTwoOperatorsOnTwoStreamsDoNotDisturbEachOther) {
-  const Program first = make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, std::vector<std::int64_t>{256, 512, 64});
+  const Program first =
+      make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, std::vector<std::int64_t>{256, 512, 64});
   const Program second =
       make_program(find_operator("all_gather_gemm"), 2, DType::bf16, std::vector<std::int64_t>{512, 256, 128});
   const ProvenPlan first_plan = plan_of(first, "ranks=2,lanes=12,copy=1");
@@ -206,9 +207,11 @@ TEST(CudaReplay, EagerAndCapturedRunsOfTwoOperatorsOnTwoStreamsDoNotDisturbEachO
 
 // Rank 1 kills itself in the middle of its runs; rank 0 names it within the deadline and then runs another plan alone.
 void kill_one(const char* topology) {
-  const Program program = make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, std::vector<std::int64_t>{4096, 4096, 2048});
+  const Program program =
+      make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, std::vector<std::int64_t>{4096, 4096, 2048});
   const ProvenPlan plan = plan_of(program, topology);
-  const Program alone = make_program(find_operator("gemm_all_reduce"), 1, DType::bf16, std::vector<std::int64_t>{128, 256, 64});
+  const Program alone =
+      make_program(find_operator("gemm_all_reduce"), 1, DType::bf16, std::vector<std::int64_t>{128, 256, 64});
   const ProvenPlan alone_plan = plan_of(alone, "ranks=1,lanes=12,copy=0");
   try {
     Group::spawn(2, [&](Group& group) {

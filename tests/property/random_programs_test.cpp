@@ -1,7 +1,7 @@
 // Random programs under random schedules on random topologies give the interpreter's values.
 //
-// A stale or missing tile cannot hide: see support/random_program.hpp. Every program runs twice with different inputs; what the first run left
-// would show. TILEWAY_PROGRAMS says how many (2000), TILEWAY_SEED runs a single one.
+// A stale or missing tile cannot hide: see support/random_program.hpp. Every program runs twice with different inputs;
+// what the first run left would show. TILEWAY_PROGRAMS says how many (2000), TILEWAY_SEED runs a single one.
 #include <fmt/format.h>
 
 #include <algorithm>

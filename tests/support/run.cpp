@@ -65,7 +65,8 @@ void expect_exact(const Program& program, const Schedule& schedule, const Topolo
                   const MakeExecutor& make) {
   Bindings inputs = random_inputs(program, seed, Fill::integers);
   const Plan plan = lower(program, schedule, topology).plan;
-  const Outcome outcome = run_threads(program, plan, {random_inputs(program, seed + 1000, Fill::integers), inputs}, make);
+  const Outcome outcome =
+      run_threads(program, plan, {random_inputs(program, seed + 1000, Fill::integers), inputs}, make);
   const std::string context =
       fmt::format("{} {} seed {} {}", program.name(), schedule.name(), seed, topology.to_text());
   const Bindings expected = interpret(program, inputs);

@@ -380,7 +380,8 @@ std::vector<double> CudaExecutor::State::time_replays(int count) {
   std::vector<double> times;
   for (int i = 0; i < count; ++i) {
     float milliseconds = 0;
-    check(cuda.EventElapsedTime(&milliseconds, events[static_cast<std::size_t>(i)], events[static_cast<std::size_t>(i) + 1]),
+    check(cuda.EventElapsedTime(&milliseconds, events[static_cast<std::size_t>(i)],
+                                events[static_cast<std::size_t>(i) + 1]),
           "timing");
     times.push_back(1e3 * static_cast<double>(milliseconds));
   }

@@ -65,8 +65,9 @@ Table make_table(const Addresses& addresses, int rank, const KernelText& text) {
   // Tasks that load the same box share its map.
   std::map<std::pair<Address, std::array<std::uint64_t, 6>>, u32> maps;
   const auto map_of = [&](const TensorBox& box, unsigned lines) {
-    const auto [found, added] = maps.try_emplace(
-        {box.first, {box.rows, box.columns, box.row_stride, box.batches, box.batch_stride, lines}}, size_of_list(table.maps));
+    const auto [found, added] =
+        maps.try_emplace({box.first, {box.rows, box.columns, box.row_stride, box.batches, box.batch_stride, lines}},
+                         size_of_list(table.maps));
     if (added) table.maps.push_back(tensor_map(box, lines));
     return found->second;
   };
@@ -192,8 +193,9 @@ Plan read_table(const Table& table, const Addresses& addresses, int rank) {
         }
         for (u32 n = 0; n < row.notifies; ++n) {
           const NotifyRow& notify = table.notifies.at(row.first_notify + n);
-          require(notify.id < plan.signals.size() && notify.signal == addresses.signal(static_cast<SignalId>(notify.id)),
-                  "a notification of another signal than it says");
+          require(
+              notify.id < plan.signals.size() && notify.signal == addresses.signal(static_cast<SignalId>(notify.id)),
+              "a notification of another signal than it says");
           task.notifies.push_back({static_cast<SignalId>(notify.id), notify.amount,
                                    notify.system != 0 ? Notify::Scope::system : Notify::Scope::device,
                                    static_cast<Notify::After>(notify.after)});

@@ -120,7 +120,8 @@ std::string KernelText::products_text() const {
     text += cores ? "in fp32 on CUDA cores" : "by mma.sync";
   }
   if (text.empty()) return "none";
-  if (architecture_ == "sm_90a" && text == "by mma.sync") text += ": a box or its rows do not begin at multiples of 16 bytes";
+  if (architecture_ == "sm_90a" && text == "by mma.sync")
+    text += ": a box or its rows do not begin at multiples of 16 bytes";
   return text;
 }
 

@@ -24,8 +24,8 @@ class KernelText {
   KernelText(const Plan& plan, std::string architecture);
   // The case of a variant.
   std::uint32_t number(const std::string& variant) const { return numbers_.at(variant); }
-  // Whether a service warp loads for it (device/tileway/pipeline.cuh). So on Hopper where the plan's products are of one
-  // 16-bit type and TMA can take the operands of all; the workers do it by themselves everywhere else.
+  // Whether a service warp loads for it (device/tileway/pipeline.cuh). So on Hopper where the plan's products are of
+  // one 16-bit type and TMA can take the operands of all; the workers do it by themselves everywhere else.
   bool loads_ahead(const std::string& variant) const { return variant == ahead_; }
   std::string source() const;
   // How the plan's products are multiplied, for a person.

@@ -183,7 +183,7 @@ class HostExecutor::State {
   void stop();
 
   std::vector<std::vector<Prepared>> lanes_;
-  std::vector<LanePlace*> places_;         // by lane
+  std::vector<LanePlace*> places_;               // by lane
   std::vector<std::vector<TraceEvent>> events_;  // by lane
   std::vector<std::thread> threads_;
   std::mutex mutex_;
