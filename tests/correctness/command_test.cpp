@@ -1,6 +1,7 @@
 // The command as a person meets it: what it answers, with which exit status, and its JSON.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -28,7 +29,10 @@ Answer command(const std::string& arguments) {
   return answer;
 }
 
-std::string temporary(const std::string& name) { return ::testing::TempDir() + name; }
+// Of this process alone: tests run side by side.
+std::string temporary(const std::string& name) {
+  return ::testing::TempDir() + "tileway-" + std::to_string(getpid()) + "-" + name;
+}
 
 nlohmann::json read_json(const std::string& path) { return nlohmann::json::parse(std::ifstream(path)); }
 
