@@ -154,7 +154,8 @@ class CudaExecutor::State {
     // Freeing memory waits for the whole device: not before other ranks on it have what they need of each other.
     try {
       if (!failed_) group_.barrier("an executor ends");
-    } catch (const Error&) {  // a rank is lost: whoever waits for it gives up
+    } catch (const Error&) {
+      failed_ = true;  // a rank is lost: whoever waits for it gives up
     }
     device_.use();
     end_collectives();
@@ -467,7 +468,8 @@ void CudaExecutor::State::end_collectives() noexcept {
   if (collectives_.empty() || failed_) return;
   try {
     for (const cuda::StreamLane& lane : stream_lanes_) await(lane.stream());
-  } catch (...) {  // the device has come to rest, or never will
+  } catch (...) {
+    failed_ = true;  // the device has come to rest, or never will
   }
 }
 

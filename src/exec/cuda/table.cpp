@@ -182,7 +182,7 @@ Plan read_table(const Table& table, const Addresses& addresses, int rank) {
           const std::vector<Access>& old = v < row.reads ? before.reads : before.writes;
           const std::size_t at = v < row.reads ? v : v - row.reads;
           if (access.box.empty() && at < old.size()) access.box.start = old[at].box.start;
-          (v < row.reads ? task.reads : task.writes).push_back(std::move(access));
+          (v < row.reads ? task.reads : task.writes).push_back(access);
         }
         for (u32 w = 0; w < row.waits; ++w) {
           const WaitRow& wait = table.waits.at(row.first_wait + w);
