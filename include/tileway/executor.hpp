@@ -39,6 +39,10 @@ class Executor {
   // (lost) when a rank has died or failed, or a wait has passed the group's deadline; after that the executor only
   // throws.
   virtual void run() = 0;
+  // How long each of `count` runs takes, in microseconds, after some to warm up. Collective. On the host ranks begin
+  // each run together and look at their own clock; on GPUs a captured run is replayed, timed by the device, and ranks
+  // run freely: what one waits for the other is part of its time.
+  virtual std::vector<double> time_runs(int count) = 0;
   // The last run's events on this rank, in order of lanes. Empty unless the executor was made to trace.
   virtual const std::vector<TraceEvent>& trace() const = 0;
 
@@ -81,6 +85,7 @@ class HostExecutor final : public Executor {
   ~HostExecutor() override;
 
   void run() override;
+  std::vector<double> time_runs(int count) override;
   const std::vector<TraceEvent>& trace() const override;
 
  private:
@@ -116,6 +121,7 @@ class CudaExecutor final : public Executor {
   ~CudaExecutor() override;
 
   void run() override;
+  std::vector<double> time_runs(int count) override;
   const std::vector<TraceEvent>& trace() const override;
 
   // Puts a run in the stream, after what is in it, and returns at once; allocates nothing and waits for nothing. The
@@ -126,9 +132,6 @@ class CudaExecutor final : public Executor {
   // Waits until everything enqueued in the stream has ended. Throws as run() does for what went wrong in it. Where the
   // plan has joints nothing else ends a stream that waits for a lost rank, and no result is good before this returns.
   void synchronize(Stream stream);
-  // Captures a run, replays it so often, and returns how long each replay took on the device, in microseconds. Ranks
-  // that do so together run freely: what one waits for the other is part of its time.
-  std::vector<double> time_replays(int count);
   // Where this rank's part of an input or output lies on its device: dense, row-major. Throws Error (invalid) for an
   // unknown name, or one whose place changes from run to run (Buffer::slots).
   Address address(const std::string& name) const;

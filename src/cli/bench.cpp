@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
@@ -17,8 +18,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
-
-constexpr int kWarmUps = 3;
 
 double us_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
@@ -43,8 +42,28 @@ std::vector<double> slowest(Group& group, const std::vector<double>& mine) {
   return result;
 }
 
+std::int64_t most_sent_by_a_rank(const Plan& plan) {
+  std::vector<std::int64_t> bytes(plan.ranks());
+  for (const Task& task : plan.tasks) bytes[task.rank] += plan.bytes_sent(task);
+  return *std::max_element(bytes.begin(), bytes.end());
+}
+
+// GB/s at which all ranks at once send to all others on GPUs: an all_gather of 64 MiB of each.
+double measure_gpu_link(const Place& place, Group& group) {
+  constexpr std::int64_t kRows = 4096;
+  constexpr std::int64_t kColumns = 8192;
+  constexpr int kRounds = 10;
+  Program program("link", group.size());
+  program.output("y", all_gather(program.input("x", DType::bf16, {group.size() * kRows, kColumns}, Shard(0))));
+  const ProvenPlan plan =
+      ProvenPlan::prove(lower(program, Schedule::unfused(program), topology_of(place, group.size())).plan);
+  const double us = quantile(slowest(group, tileway::make_executor(place, group, plan)->time_runs(kRounds)), 0.5);
+  return static_cast<double>(most_sent_by_a_rank(plan.plan())) / us * 1e-3;
+}
+
 // GB/s at which all ranks at once write to their neighbours.
-double measure_link(Group& group) {
+double measure_link(const Place& place, Group& group) {
+  if (place.cuda && group.size() > 1) return measure_gpu_link(place, group);
   constexpr std::size_t kBytes = 16 << 20;
   constexpr int kRounds = 5;
   const SymmetricMemory memory = group.allocate(kBytes);
@@ -66,7 +85,8 @@ struct Row {
   std::vector<double> us;
   double max_error = 0;
   bool exact = false;
-  bool right = true;  // the error is within what is allowed
+  bool right = true;                            // the error is within what is allowed
+  std::map<Engine, std::int64_t> bytes_sent{};  // by all ranks, in a run
 };
 
 struct Measured {
@@ -74,12 +94,6 @@ struct Measured {
   double bound_us = 0;
   double link_gb_s = 0;
 };
-
-std::int64_t most_sent_by_a_rank(const Plan& plan) {
-  std::vector<std::int64_t> bytes(plan.ranks());
-  for (const Task& task : plan.tasks) bytes[task.rank] += plan.bytes_sent(task);
-  return *std::max_element(bytes.begin(), bytes.end());
-}
 
 // Equal as numbers: a kernel may give -0 where the definition gives 0.
 bool equal(const Bindings& expected, const Bindings& got) {
@@ -112,7 +126,7 @@ void check(Group& group, Executor& executor, const Program& program, std::uint64
 
 Measured measure(Group& group, const Options& options, const Program& program, const Place& place) {
   Measured measured;
-  measured.link_gb_s = measure_link(group);
+  measured.link_gb_s = measure_link(place, group);
   for (const std::string& name : schedule_names(options.schedule.empty() ? "all" : options.schedule)) {
     const ProvenPlan proven = ProvenPlan::prove(
         lower(program, Schedule::named(program, name), make_topology(options, program.world(), place)).plan);
@@ -122,15 +136,15 @@ Measured measure(Group& group, const Options& options, const Program& program, c
     set_inputs(executor, random_inputs(program, options.seed, Fill::normal), group.rank());
     Row row{name, "schedule", {}, 0, false};
     Row compute{"compute", "compute", {}, 0, true};
-    for (int i = 0; i < kWarmUps + options.repeat; ++i) {
-      group.barrier("run");
-      const auto begin = Clock::now();
+    row.us = slowest(group, executor.time_runs(options.repeat));
+    for (const Lane& lane : plan.lanes) {
+      for (TaskId task : lane.tasks) row.bytes_sent[lane.engine] += plan.bytes_sent(plan.tasks[task]);
+    }
+    for (int i = 0; i < options.repeat; ++i) {
+      group.barrier("a traced run");
       executor.run();
-      if (i < kWarmUps) continue;
-      row.us.push_back(us_since(begin));
       compute.us.push_back(summarise(plan, executor.trace()).computing_us / plan.topology.lanes);
     }
-    row.us = slowest(group, row.us);
     compute.us = slowest(group, compute.us);
     check(group, executor, program, options.seed, row);
     if (measured.rows.empty()) {
@@ -162,6 +176,8 @@ Json to_json(const Measured& measured, const Program& program, const Options& op
                               {"p90_us", quantile(row.us, 0.9)},
                               {"max_error", row.max_error},
                               {"exact", row.exact}});
+    for (const auto& [engine, bytes] : row.bytes_sent)
+      result["rows"].back()["bytes_sent"][std::string(name_of(engine))] = bytes;
   }
   return result;
 }

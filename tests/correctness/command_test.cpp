@@ -64,6 +64,8 @@ TEST(Command, ProcessesBenchPrintsUnfusedAndOverlappedTimeAndErrorAndWritesThemA
     EXPECT_TRUE(row.at("exact").get<bool>());
   }
   EXPECT_EQ(names, (std::vector<std::string>{"compute", "unfused", "overlapped"}));
+  // Two of three partials of each tile go to whoever adds them up, and two copies of the sum come back.
+  EXPECT_EQ(result.at("rows").at(1).at("bytes_sent").at("copy"), 4 * 65 * 129 * 4);
 }
 
 TEST(Command, ProcessesRunComparesWithTheInterpreter) {

@@ -303,7 +303,7 @@ TEST_F(GemmShapes, HowFast) {
         Group::threads(2, [&](Group& group) {
           CudaExecutor executor(group, plan);
           expect_right(one, program, group.rank(), *judges_[group.rank()], executor, 1, true);
-          std::vector<double> times = executor.time_replays(kReplays);
+          std::vector<double> times = executor.time_runs(kReplays);
           std::sort(times.begin(), times.end());
           medians[group.rank()] = times[kReplays / 2];
         });

@@ -317,6 +317,19 @@ void HostExecutor::read(BufferId buffer, std::span<std::byte> bytes) const {
 }
 
 void HostExecutor::run() { state_->run(); }
+
+std::vector<double> HostExecutor::time_runs(int count) {
+  constexpr int kWarmUps = 3;
+  std::vector<double> times;
+  for (int i = 0; i < kWarmUps + count; ++i) {
+    state_->group_.barrier("a timed run");
+    const Clock::time_point begin = Clock::now();
+    run();
+    if (i >= kWarmUps) times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+  }
+  return times;
+}
+
 const std::vector<TraceEvent>& HostExecutor::trace() const { return state_->trace_; }
 
 }  // namespace tileway
