@@ -58,7 +58,7 @@ std::vector<Instruction> body_of(const std::string& ptx, std::string_view kernel
     } else if (c == '}' && vectors == 0) {
       if (--depth == 0) break;
     } else if (c == ':' && trimmed(statement).starts_with('$')) {
-      body.push_back({.label = trimmed(statement)});
+      body.push_back({.label = trimmed(statement), .code = {}, .operands = {}});
       statement.clear();
     } else if (c == ';') {
       const std::string whole = trimmed(statement);
