@@ -84,7 +84,7 @@ TEST(CudaTable, WhateverIsChangedInItIsSeen) {
   EXPECT_TRUE(seen([](Table& t) { t.bodies.back().op ^= 1; }));
 }
 
-TEST(CudaKernels, OfAllOperatorsCompileForEveryArchitectureAndTheirProductsDoNotSpill) {
+TEST(CudaKernels, OfAllOperatorsCompileForEveryArchitectureAndWgmmaIsNotSerialised) {
   ASSERT_TRUE(compiler_found()) << compiler_text() << "; scripts/install test brings NVRTC";
   std::size_t images = 0;
   for (const char* architecture : {"sm_80", "sm_90a", "sm_100a"}) {
