@@ -42,7 +42,7 @@ struct WaitRow {
 };
 
 struct NotifyRow {
-  enum : u32 { add, set, gate };
+  enum : u32 { add, set };
   u64 signal;  // address, on any rank
   u32 amount;
   u32 kind;

@@ -128,7 +128,7 @@ class Judge {
   explicit Judge(const cuda::Gpu& gpu) : device_(gpu.ordinal), found_(sizeof(Found)) {
     const std::string source =
         kSource + kernels_of("float", "f32") + kernels_of("bf16", "bf16") + kernels_of("f16", "f16");
-    const std::string architecture = fmt::format("sm_{}{}{}", gpu.major, gpu.minor, gpu.major >= 9 ? "a" : "");
+    const std::string architecture = cuda::architecture_of(gpu);
     check(driver()->ModuleLoadData(&module_, cuda::compile(source, "gemm_shapes_test", architecture).cubin.data()),
           "loading kernels");
   }

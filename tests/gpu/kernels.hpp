@@ -18,7 +18,7 @@ class Kernels {
   static constexpr unsigned kThreads = 256;  // of a block
 
   Kernels(const Gpu& gpu, const std::string& source, const char* name) {
-    const std::string architecture = fmt::format("sm_{}{}{}", gpu.major, gpu.minor, gpu.major >= 9 ? "a" : "");
+    const std::string architecture = architecture_of(gpu);
     check(driver()->ModuleLoadData(&module_, compile(source, name, architecture).cubin.data()), "loading kernels");
   }
   Kernels(const Kernels&) = delete;

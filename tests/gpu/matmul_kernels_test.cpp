@@ -254,7 +254,7 @@ std::vector<View> tasks_of(const std::vector<View>& whole, const Type& type, con
 class Bench {
  public:
   Bench(const Gpu& gpu, const Type& type, Address memory) : type_(type), memory_(memory) {
-    const std::string architecture = fmt::format("sm_{}{}{}", gpu.major, gpu.minor, gpu.major >= 9 ? "a" : "");
+    const std::string architecture = architecture_of(gpu);
     const std::string source = fmt::format("#include \"tileway/types.cuh\"\nusing Element = {};\n{}",
                                            type.bytes == 4 ? "float" : "tileway::" + type.name, kSource);
     const Image image = compile(source, "matmul_kernels_test_" + type.name, architecture);

@@ -62,7 +62,7 @@ class Loop {
         counters_(64),
         name_(program.name()) {
     const cuda::Gpu gpu = cuda::gpus()[device_.ordinal()];
-    const std::string architecture = fmt::format("sm_{}{}{}", gpu.major, gpu.minor, gpu.major >= 9 ? "a" : "");
+    const std::string architecture = cuda::architecture_of(gpu);
     check(driver()->ModuleLoadData(&module_, cuda::compile(kSource, "replay_test", architecture).cubin.data()),
           "loading");
     for (const char* name : {"prepare", "judge", "advance", "ones"}) {

@@ -10,6 +10,7 @@
 #include "exec/board.hpp"
 #include "exec/cuda/collectives.hpp"
 #include "exec/cuda/failure.hpp"
+#include "exec/cuda/fit.hpp"
 #include "exec/cuda/kernel.hpp"
 #include "exec/cuda/stream_lane.hpp"
 #include "exec/cuda/table.hpp"
@@ -29,62 +30,6 @@ namespace {
 constexpr int kNotReady = 600;  // CUDA_ERROR_NOT_READY
 constexpr int kWarmUps = 3;
 constexpr u32 kRaised = 1;  // where the device finds it when the copy is made
-
-cuda::Gpu choose_gpu(const Group& group, int ordinal) {
-  const std::vector<cuda::Gpu> gpus = cuda::gpus();
-  TW_REQUIRE(!gpus.empty(), ErrorKind::system, .where = "CUDA", .what = cuda::why_not(),
-             .hint = "`tileway doctor` says what is missing; the host executor needs no GPU");
-  const int count = static_cast<int>(gpus.size());
-  const int chosen = ordinal < 0 ? group.rank() % count : ordinal;
-  TW_REQUIRE(chosen < count, ErrorKind::invalid, .where = "CUDA", .what = "there is no such GPU",
-             .expected = fmt::format("0 to {}", count - 1), .got = std::to_string(chosen));
-  return gpus[chosen];
-}
-
-std::string gpu_of(const std::string& text) { return text.substr(0, text.find(' ')); }
-
-// Collective, and refused alike on every rank. Whatever spins is resident: the blocks of all ranks on a device fit it
-// together. And copy engines copy from one GPU to another: within one, the driver may copy by a kernel, for which there
-// need not be room beside the lanes that wait for it. What a collective library runs takes a multiprocessor a block
-// beside the lanes, and it wants a GPU for each of its ranks.
-void require_fit(Group& group, const Plan& plan, const cuda::Gpu& gpu, int blocks, int capacity) {
-  blocks += cuda::collective_lanes(plan, group.rank()) * cuda::kCollectiveBlocks * (capacity / gpu.multiprocessors);
-  const std::vector<std::string> all =
-      group.all_gather(fmt::format("{} {} {}", gpu.uuid, blocks, capacity), "fitting lanes to GPUs");
-  for (const Lane& lane : plan.lanes) {
-    if (lane.engine != Engine::copy) continue;
-    for (TaskId id : lane.tasks) {
-      for (const Access& write : plan.tasks[id].writes) {
-        const int to = plan.buffers[write.buffer].rank;
-        TW_REQUIRE(gpu_of(all[to]) != gpu_of(all[lane.rank]), ErrorKind::invalid, .where = plan.name,
-                   .what = fmt::format("a copy engine cannot serve ranks {} and {}, which share a GPU", lane.rank, to),
-                   .hint = "Make the plan for a topology with copy=0, or use a GPU for each rank");
-      }
-    }
-  }
-  std::vector<std::string> uuids;
-  for (const std::string& text : all) uuids.push_back(gpu_of(text));
-  cuda::require_gpus_of_their_own(plan, uuids);
-  std::map<std::string, std::pair<int, int>> devices;  // uuid: blocks of all ranks, room of the rank with least
-  for (const std::string& text : all) {
-    const std::size_t first = text.find(' ');
-    const std::size_t second = text.find(' ', first + 1);
-    const int wanted = std::stoi(text.substr(first + 1, second - first - 1));
-    const int room = std::stoi(text.substr(second + 1));
-    auto [found, added] = devices.try_emplace(text.substr(0, first), 0, room);
-    found->second.first += wanted;
-    found->second.second = std::min(found->second.second, room);
-  }
-  for (const auto& [uuid, need] : devices) {
-    TW_REQUIRE(
-        need.first <= need.second, ErrorKind::invalid, .where = "the lanes of all ranks on " + uuid,
-        .what = "they do not fit the GPU at once, and what does not run cannot be waited for",
-        .expected = fmt::format("at most {}", need.second), .got = std::to_string(need.first),
-        .hint = fmt::format("Make the plan for a topology with fewer lanes; a collective lane takes the room of {} "
-                            "multiprocessors",
-                            cuda::kCollectiveBlocks));
-  }
-}
 
 // One piece of device memory that holds several lists.
 class Arena {
@@ -123,7 +68,7 @@ class CudaExecutor::State {
         plan_(proven_->plan()),
         options_(options),
         layout_(plan_),
-        gpu_(choose_gpu(group_, options.device)),
+        gpu_(cuda::choose_gpu(group_, options.device)),
         device_(gpu_.ordinal),
         text_(plan_, cuda::architecture_of(gpu_)),
         kernel_(text_, gpu_),
@@ -199,7 +144,7 @@ class CudaExecutor::State {
     return proven;
   }
   Group& fitted() {
-    require_fit(group_, plan_, gpu_, blocks(), kernel_.resident_blocks());
+    cuda::require_fit(group_, plan_, gpu_, blocks(), kernel_.resident_blocks());
     return group_;
   }
   // A block for every compute lane, and enough to serve the other lanes.

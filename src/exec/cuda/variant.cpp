@@ -85,10 +85,6 @@ std::string variant_of(const Plan& plan, const Task& task) {
   return fmt::format("{}<{}>", name, element(write()));
 }
 
-std::string architecture_of(const Gpu& gpu) {
-  return fmt::format("sm_{}{}{}", gpu.major, gpu.minor, gpu.major >= 9 ? "a" : "");
-}
-
 KernelText::KernelText(const Plan& plan, std::string architecture) : architecture_(std::move(architecture)) {
   const PlanLayout layout(plan);
   // Whether TMA can take an operand is a matter of alignment, and all memory is aligned alike.

@@ -13,9 +13,6 @@ namespace tileway::cuda {
 // "pointwise<bf16>": a function of the device headers that takes Arguments.
 std::string variant_of(const Plan& plan, const Task& task);
 
-// "sm_90a": the architecture whose own instructions a GPU understands.
-std::string architecture_of(const Gpu& gpu);
-
 // The text of a kernel for some variants, each a case of one switch. Plans that use the same variants share it, and so
 // its compiled image.
 class KernelText {

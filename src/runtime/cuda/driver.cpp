@@ -179,6 +179,10 @@ std::vector<Gpu> gpus() {
   return all;
 }
 
+std::string architecture_of(const Gpu& gpu) {
+  return fmt::format("sm_{}{}{}", gpu.major, gpu.minor, gpu.major >= 9 ? "a" : "");
+}
+
 Fleet fleet() {
   int ends[2];
   TW_REQUIRE(pipe(ends) == 0, ErrorKind::system, .where = "CUDA", .what = "no pipe", .got = std::strerror(errno));

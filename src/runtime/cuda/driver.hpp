@@ -183,6 +183,8 @@ struct Gpu {
 };
 // Empty where driver() is null.
 std::vector<Gpu> gpus();
+// "sm_90a": the architecture whose own instructions a GPU understands.
+std::string architecture_of(const Gpu& gpu);
 
 // What GPUs there are, asked in a process of its own: one that has opened the driver cannot fork ranks that use it.
 struct Fleet {
