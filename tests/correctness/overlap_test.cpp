@@ -160,18 +160,20 @@ TEST(Overlap, OnASlowLinkFourFifthsOfTheBytesLeaveBeforeTheLastTileIsDone) {
     const Operator& op = find_operator(name);
     Program program = make_program(op, 2, DType::f32, std::vector<std::int64_t>{768, 512, 2048});
     Schedule schedule = Schedule::overlapped(program);
-    schedule.tile(Tensor(&program, 2), {48, 0}).tile(Tensor(&program, 3), {48, 0});
+    schedule.tile(Tensor(&program, 2), {16, 0}).tile(Tensor(&program, 3), {16, 0});
     const Plan plan = lower(program, schedule, testing::small_topology(2, 1, 1)).plan;
     const Bindings inputs = random_inputs(program, 1, Fill::integers);
-    // So slow that the bytes of a rank take about half as long as its tiles (measured with the link at full speed).
-    const auto fast = testing::run_threads(program, plan, {inputs, inputs}, {.trace = true});
     double sent = 0;
-    double computing_us = 0;
     for (const Task& task : plan.tasks) sent += static_cast<double>(plan.bytes_sent(task)) / 2;
-    for (const auto& trace : fast.traces) computing_us = std::max(computing_us, summarise(plan, trace).computing_us);
-    const double slow_gb_s = sent / (computing_us / 2) * 1e-3;
+    double slow_gb_s = 0;
     double best = 0;
-    for (int attempt = 0; attempt < 5 && best < 0.8; ++attempt) {  // other work on the machine delays threads
+    // Other work on the machine holds threads up, now one rank, now the other: the least disturbed attempt tells.
+    for (int attempt = 0; attempt < 100 && best < 0.8; ++attempt) {
+      // So slow that the bytes of a rank take about half as long as its tiles (measured with the link at full speed).
+      const auto fast = testing::run_threads(program, plan, {inputs, inputs}, {.trace = true});
+      double computing_us = 0;
+      for (const auto& trace : fast.traces) computing_us = std::max(computing_us, summarise(plan, trace).computing_us);
+      slow_gb_s = sent / (computing_us / 2) * 1e-3;
       const auto slow = testing::run_threads(program, plan, {inputs, inputs}, {.link_gb_s = slow_gb_s, .trace = true});
       best = std::max(best, share_sent_early(plan, slow.traces, "%2 matmul"));
     }
