@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -103,17 +104,23 @@ class HostExecutor final : public Executor {
 // executor is made. See docs/CUDA.md.
 class CudaExecutor final : public Executor {
  public:
+  using Stream = CUstream_st*;    // a cudaStream_t or CUstream of the device
+  using Address = std::uint64_t;  // on the device
   struct Options {
     int device = -1;  // as this process counts its GPUs; -1: rank modulo their number
     bool trace = false;
     std::int64_t delay_ns = 0;  // for tests: every task begins up to so much later, at random
+    // Where this rank's parts of some inputs and outputs lie: memory of the device that the caller has and keeps,
+    // dense, row-major, at any multiple of the element's size; an executor's address() for the next one's input, for
+    // example. What peers write is kept in the executor's own memory and copied there at the end of each run. Products
+    // are loaded by TMA only where their operands begin at multiples of 16 bytes. Ranks may choose differently.
+    std::map<std::string, Address> memory{};
   };
-  using Stream = CUstream_st*;    // a cudaStream_t or CUstream of the device
-  using Address = std::uint64_t;  // on the device
 
   // Throws Error (system) where there is no GPU, no NVRTC, no NCCL for a plan with joints or no way to a peer's memory,
-  // and Error (invalid) where the lanes of all ranks on a GPU, and what NCCL runs beside them, do not fit it at once.
-  // May take some seconds where kernels are not in the cache.
+  // and Error (invalid) where the lanes of all ranks on a GPU, and what NCCL runs beside them, do not fit it at once,
+  // or what Options::memory names is no part of this rank's or cannot lie there. May take some seconds where kernels
+  // are not in the cache.
   CudaExecutor(Group& group, ProvenPlan plan, Options options);
   CudaExecutor(Group& group, ProvenPlan plan) : CudaExecutor(group, std::move(plan), Options{}) {}
   CudaExecutor(CudaExecutor&&) noexcept;
@@ -135,6 +142,11 @@ class CudaExecutor final : public Executor {
   // Where this rank's part of an input or output lies on its device: dense, row-major. Throws Error (invalid) for an
   // unknown name, or one whose place changes from run to run (Buffer::slots).
   Address address(const std::string& name) const;
+
+  // From the next run on the part lies at `address`, as if Options::memory had said so. No run is in flight meanwhile,
+  // and what was captured before is captured anew. Throws Error (invalid) as the constructor does, and where products
+  // are loaded by TMA and the address is no multiple of 16.
+  void bind(const std::string& name, Address address);
 
   // The fingerprint of the plan as it stands in the tables on the device, read back: that of the proven plan.
   std::uint64_t fingerprint_on_device() const;

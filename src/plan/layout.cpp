@@ -11,7 +11,7 @@ std::size_t aligned(std::size_t bytes) {
 
 }  // namespace
 
-PlanLayout::PlanLayout(const Plan& plan) : private_bytes(plan.ranks()) {
+PlanLayout::PlanLayout(const Plan& plan, const std::set<BufferId>& elsewhere) : private_bytes(plan.ranks()) {
   std::vector<std::size_t> symmetric(plan.ranks(), kSignalBytes);  // behind the count of runs
   for (const Lane& lane : plan.lanes) {
     place_offset.push_back(symmetric[lane.rank]);
@@ -25,7 +25,8 @@ PlanLayout::PlanLayout(const Plan& plan) : private_bytes(plan.ranks()) {
     std::size_t& end = buffer.symmetric ? symmetric[buffer.rank] : private_bytes[buffer.rank];
     end = aligned(end);
     buffer_offset.push_back(end);
-    end += slot_bytes(buffer) * buffer.slots;
+    if (!elsewhere.contains(static_cast<BufferId>(buffer_offset.size()) - 1) || buffer.symmetric)
+      end += slot_bytes(buffer) * buffer.slots;
   }
   symmetric_bytes = aligned(*std::max_element(symmetric.begin(), symmetric.end()));
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "tileway/plan.hpp"
@@ -17,7 +18,8 @@ struct PlanLayout {
   static constexpr std::size_t kSignalBytes = 8;
   static constexpr std::size_t kPlaceBytes = 16;
 
-  explicit PlanLayout(const Plan& plan);
+  // Private buffers that lie `elsewhere`, in memory of the caller's, take no room.
+  explicit PlanLayout(const Plan& plan, const std::set<BufferId>& elsewhere = {});
   // From one slot of a buffer to the next.
   static std::size_t slot_bytes(const Buffer& buffer);
 

@@ -84,6 +84,34 @@ TEST(CudaTable, WhateverIsChangedInItIsSeen) {
   EXPECT_TRUE(seen([](Table& t) { t.bodies.back().op ^= 1; }));
 }
 
+TEST(CudaTable, WhereTheCallerHasItsOperandsDecidesWhetherTheyAreLoadedAhead) {
+  const Program program =
+      make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, std::vector<std::int64_t>{136, 264, 144});
+  const Plan plan = lower(program, Schedule::overlapped(program), testing::small_topology(2, 5, 0)).plan;
+  const auto x = std::find_if(plan.inputs.begin(), plan.inputs.end(),
+                              [](const Plan::Binding& input) { return input.name == "x" && input.rank == 0; });
+  const Address aligned = Address{7} << 40;
+  EXPECT_TRUE(KernelText(plan, "sm_90a").loads_ahead());
+  EXPECT_TRUE(KernelText(plan, "sm_90a", {{x->buffer, aligned}}).loads_ahead());
+  EXPECT_FALSE(KernelText(plan, "sm_90a", {{x->buffer, aligned + 2}}).loads_ahead());
+  // What is brought takes no room, and the table names where it lies.
+  const PlanLayout layout(plan, {x->buffer});
+  EXPECT_LT(layout.private_bytes[0], PlanLayout(plan).private_bytes[0]);
+  EXPECT_EQ(layout.private_bytes[1], PlanLayout(plan).private_bytes[1]);
+  Addresses addresses = made_up(plan, layout);
+  addresses.brought[x->buffer] = aligned + 2;
+  const Table table = make_table(addresses, 0, KernelText(plan, "sm_90a", addresses.brought));
+  EXPECT_TRUE(
+      std::any_of(table.views.begin(), table.views.end(), [&](const View& view) { return view.data == aligned + 2; }));
+  EXPECT_EQ(fingerprint(read_table(table, addresses, 0)), fingerprint(plan));
+  try {
+    make_table(addresses, 0, KernelText(plan, "sm_90a"));
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("Options::memory"), std::string::npos) << error.what();
+  }
+}
+
 TEST(CudaKernels, OfAllOperatorsCompileForEveryArchitectureAndWgmmaIsNotSerialised) {
   ASSERT_TRUE(compiler_found()) << compiler_text() << "; scripts/install test brings NVRTC";
   std::size_t images = 0;

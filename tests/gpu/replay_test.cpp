@@ -9,7 +9,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include "runtime/cuda/compile.hpp"
 #include "runtime/cuda/driver.hpp"
@@ -203,6 +205,60 @@ TEST(CudaReplay, EagerAndCapturedRunsOfTwoOperatorsOnTwoStreamsDoNotDisturbEachO
     runs += one.found().first + two.found().first;
   });
   fmt::print("{} runs of each rank\n", runs / 2);
+}
+
+// While it lives, streams do not close the gates that they have passed.
+class LeaveGatesOpen {
+ public:
+  LeaveGatesOpen() : functions_(const_cast<cuda::Driver&>(*driver())) {
+    real_ = functions_.StreamBatchMemOp;
+    functions_.StreamBatchMemOp = [](cuda::Stream stream, unsigned count, cuda::StreamOperation* all, unsigned flags) {
+      std::vector<cuda::StreamOperation> kept;
+      for (unsigned i = 0; i < count; ++i) {
+        if (all[i].operation != cuda::StreamOperation::write || all[i].value != 0) kept.push_back(all[i]);
+      }
+      if (kept.empty()) return 0;
+      return real_(stream, static_cast<unsigned>(kept.size()), kept.data(), flags);
+    };
+  }
+  LeaveGatesOpen(const LeaveGatesOpen&) = delete;
+  LeaveGatesOpen& operator=(const LeaveGatesOpen&) = delete;
+  ~LeaveGatesOpen() { functions_.StreamBatchMemOp = real_; }
+
+ private:
+  cuda::Driver& functions_;
+  static inline decltype(cuda::Driver::StreamBatchMemOp) real_ = nullptr;
+};
+
+// Copies of the second run on then leave before their tiles are there.
+TEST(CudaFaults, GatesThatAreNeverClosedShowInTheResults) {
+  if (cuda::gpus().size() < 2) {
+    fmt::print("skipped: copy engines copy from one GPU to another, and there are not two\n");
+    return;
+  }
+  constexpr int kRuns = 200;
+  const Program program =
+      make_program(find_operator("gemm_all_to_all"), 2, DType::bf16, std::vector<std::int64_t>{256, 512, 64});
+  const ProvenPlan plan = plan_of(program, "ranks=2,lanes=12,copy=2");
+  for (const bool planted : {true, false}) {
+    std::optional<LeaveGatesOpen> bug;
+    if (planted) bug.emplace();
+    std::atomic<std::uint64_t> wrong{0};
+    std::atomic<std::uint64_t> wrong_runs{0};
+    Group::threads(2, [&](Group& group) {
+      Loop loop(group, program, plan, 20000);
+      for (int i = 0; i < kRuns; ++i) {
+        const std::uint64_t before = loop.found().second;
+        loop.enqueue();
+        loop.finish();
+        wrong_runs += loop.found().second != before;
+      }
+      wrong += loop.found().second;
+    });
+    fmt::print("gates {}: {} wrong elements, in {} of {} runs\n", planted ? "left open" : "closed", wrong, wrong_runs,
+               2 * kRuns);
+    EXPECT_EQ(wrong > 0, planted);
+  }
 }
 
 // Rank 1 kills itself in the middle of its runs; rank 0 names it within the deadline and then runs another plan alone.

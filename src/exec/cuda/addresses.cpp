@@ -26,6 +26,7 @@ std::optional<TensorBox> box_of(const View& view) {
 
 Address Addresses::buffer(BufferId id) const {
   const Buffer& which = plan.buffers[id];
+  if (const auto found = brought.find(id); found != brought.end()) return found->second;
   return (which.symmetric ? symmetric[which.rank] : own) + layout.buffer_offset[id];
 }
 

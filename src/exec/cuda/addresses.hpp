@@ -1,6 +1,7 @@
 // Where a plan's buffers and signals lie on GPUs, and boxes of them as kernels see them.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -16,8 +17,9 @@ namespace tileway::cuda {
 struct Addresses {
   const Plan& plan;
   const PlanLayout& layout;
-  std::vector<Address> symmetric;  // by rank
-  Address own = 0;                 // the private memory of this rank
+  std::vector<Address> symmetric;         // by rank
+  Address own = 0;                        // the private memory of this rank
+  std::map<BufferId, Address> brought{};  // private buffers that lie in memory of the caller's
 
   Address buffer(BufferId id) const;  // slot 0
   Address signal(SignalId id) const;

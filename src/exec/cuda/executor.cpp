@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "exec/agreement.hpp"
@@ -49,6 +51,15 @@ class Arena {
   std::size_t bytes_ = 0;
 };
 
+// The caller's, by buffer.
+using Brought = std::map<BufferId, Address>;
+
+std::set<BufferId> keys_of(const Brought& brought) {
+  std::set<BufferId> keys;
+  for (const auto& [id, address] : brought) keys.insert(id);
+  return keys;
+}
+
 template <typename Row>
 void upload(Address to, const std::vector<Row>& rows) {
   if (!rows.empty()) check(driver()->MemcpyHtoD(to, rows.data(), rows.size() * sizeof(Row)), "writing the table");
@@ -62,21 +73,23 @@ void download(std::vector<Row>& rows, Address from) {
 
 class CudaExecutor::State {
  public:
-  State(Group group, std::shared_ptr<const ProvenPlan> proven, Options options)
+  State(Group group, std::shared_ptr<const ProvenPlan> proven, Options options, Brought brought)
       : group_(std::move(group)),
         proven_(agreed(std::move(proven))),
         plan_(proven_->plan()),
-        options_(options),
-        layout_(plan_),
-        gpu_(cuda::choose_gpu(group_, options.device)),
+        options_(std::move(options)),
+        brought_(std::move(brought)),
+        layout_(plan_, keys_of(brought_)),
+        gpu_(cuda::choose_gpu(group_, options_.device)),
         device_(gpu_.ordinal),
-        text_(plan_, cuda::architecture_of(gpu_)),
+        text_(plan_, cuda::architecture_of(gpu_), brought_),
         kernel_(text_, gpu_),
         symmetric_(fitted(), device_, layout_.symmetric_bytes),
         private_(layout_.private_bytes[group_.rank()]),
         failure_(sizeof(Failure)) {
-    addresses_.emplace(cuda::Addresses{plan_, layout_, {}, private_.address()});
+    addresses_.emplace(cuda::Addresses{plan_, layout_, {}, private_.address(), {}});
     for (int rank = 0; rank < group_.size(); ++rank) addresses_->symmetric.push_back(symmetric_.on(rank));
+    for (const auto& [id, address] : brought_) bring(id, address);
     check(driver()->StreamCreate(&stream_, 1), "making a stream");
     check(driver()->StreamCreate(&alarm_, 1), "making a stream");
     check(driver()->EventCreate(&begin_, 2), "making an event");
@@ -111,8 +124,9 @@ class CudaExecutor::State {
     if (alarm_ != nullptr) driver()->StreamDestroy(alarm_);
   }
 
-  // Of the buffer's slot in run `epoch`.
+  // Of the buffer's slot in run `epoch`, as the caller knows it.
   Address address(BufferId id, std::uint32_t epoch) const {
+    if (const auto found = brought_.find(id); found != brought_.end()) return found->second;
     const Buffer& buffer = plan_.buffers[id];
     return addresses_->buffer(id) + epoch % buffer.slots * PlanLayout::slot_bytes(buffer);
   }
@@ -127,11 +141,13 @@ class CudaExecutor::State {
   }
   std::vector<double> time_runs(int count);
   Plan plan_on_device() const;
+  void bind(BufferId id, Address address);
 
   Group group_;
   std::shared_ptr<const ProvenPlan> proven_;
   const Plan& plan_;
   Options options_;
+  Brought brought_;
   PlanLayout layout_;
   cuda::Gpu gpu_;
   cuda::Device device_;
@@ -158,7 +174,12 @@ class CudaExecutor::State {
   }
 
   void fill_constants();
+  // Has tasks use the caller's memory, or runs copy from there and to there what peers use too.
+  void bring(BufferId id, Address address);
   void write_table();
+  void make_stream_lanes();
+  // Between the caller's memory and the executor's, of what peers use too.
+  void copy_brought(const std::vector<Plan::Binding>& bindings, bool in, Stream stream);
   // Collective: communicator by communicator, in the order in which they were made.
   void rehearse_collectives();
   void read_trace();
@@ -254,9 +275,70 @@ void CudaExecutor::State::write_table() {
              .gates = base + gates,
              .stream_lane_count = static_cast<u32>(table_.stream_lanes.size()),
              .unused = 0};
+  make_stream_lanes();
+}
+
+void CudaExecutor::State::make_stream_lanes() {
+  stream_lanes_.clear();
   for (const LaneRow& lane : table_.stream_lanes) {
     stream_lanes_.emplace_back(plan_, table_, lane, launch_.gates,
                                collectives_.of_lane(static_cast<std::int32_t>(lane.lane)));
+  }
+}
+
+void CudaExecutor::State::bring(BufferId id, Address address) {
+  constexpr int kDeviceOrdinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+  const Buffer& buffer = plan_.buffers[id];
+  const auto refuse = [&](const char* what, std::string expected, std::string got) {
+    throw Error(ErrorKind::invalid,
+                {.where = fmt::format("{}, memory for {} of rank {}", plan_.name, buffer.name, group_.rank()),
+                 .what = what,
+                 .expected = std::move(expected),
+                 .got = std::move(got)});
+  };
+  if (buffer.slots != 1)
+    refuse("its place changes from run to run", "the executor's own memory", "memory of the caller's");
+  if (volume(buffer.shape) > 0) {
+    int ordinal = -1;
+    if (driver()->PointerGetAttribute(&ordinal, kDeviceOrdinal, address) != 0) ordinal = -1;
+    if (ordinal != gpu_.ordinal)
+      refuse("it is not memory of the rank's GPU", fmt::format("an address of GPU {}", gpu_.ordinal),
+             ordinal < 0 ? fmt::format("{:#x}, an address of none", address) : fmt::format("one of GPU {}", ordinal));
+  }
+  if (address % size_of(buffer.dtype) != 0)
+    refuse("it begins between two elements", fmt::format("a multiple of {}", size_of(buffer.dtype)),
+           fmt::format("{:#x}", address));
+  brought_[id] = address;
+  if (!buffer.symmetric) addresses_->brought[id] = address;
+}
+
+void CudaExecutor::State::bind(BufferId id, Address address) {
+  device_.use();
+  const Brought before = brought_;
+  const Brought private_before = addresses_->brought;
+  bring(id, address);
+  try {
+    table_ = cuda::make_table(*addresses_, group_.rank(), text_);
+  } catch (...) {
+    brought_ = before;
+    addresses_->brought = private_before;
+    throw;
+  }
+  upload(launch_.views, table_.views);
+  upload(launch_.maps, table_.maps);
+  check(driver()->StreamSynchronize(nullptr), "binding memory");
+  make_stream_lanes();
+}
+
+void CudaExecutor::State::copy_brought(const std::vector<Plan::Binding>& bindings, bool in, Stream stream) {
+  for (const Plan::Binding& binding : bindings) {
+    const Buffer& buffer = plan_.buffers[binding.buffer];
+    const auto found = brought_.find(binding.buffer);
+    if (found == brought_.end() || !buffer.symmetric || volume(buffer.shape) == 0) continue;
+    const Address own = addresses_->buffer(binding.buffer);
+    check(driver()->MemcpyAsync(in ? own : found->second, in ? found->second : own, PlanLayout::slot_bytes(buffer),
+                                stream),
+          "copying between the caller's memory and what peers use");
   }
 }
 
@@ -283,6 +365,7 @@ void CudaExecutor::State::enqueue(Stream stream) {
              .hint = "Make a new group and a new executor");
   device_.use();
   ++runs_started_;
+  copy_brought(plan_.inputs, true, stream);
   if (!stream_lanes_.empty()) check(driver()->EventRecord(begin_, stream), "beginning a run");
   kernel_.launch(launch_, blocks(), stream);
   try {
@@ -293,6 +376,8 @@ void CudaExecutor::State::enqueue(Stream stream) {
     raise_alarm();
     throw;
   }
+  copy_brought(plan_.inputs, false, stream);  // what a program updates in place
+  copy_brought(plan_.outputs, false, stream);
 }
 
 // Should the kernel never have started, nobody opens the gates; and those of collectives nobody else opens anyway.
@@ -456,8 +541,11 @@ void CudaExecutor::State::read_trace() {
   }
 }
 
-CudaExecutor::CudaExecutor(Group& group, ProvenPlan plan, Options options)
-    : Executor(group.rank(), std::move(plan)), state_(std::make_unique<State>(group, proven(), options)) {}
+CudaExecutor::CudaExecutor(Group& group, ProvenPlan plan, Options options) : Executor(group.rank(), std::move(plan)) {
+  Brought brought;
+  for (const auto& [name, address] : options.memory) brought.emplace(require_binding(name), address);
+  state_ = std::make_unique<State>(group, proven(), std::move(options), std::move(brought));
+}
 CudaExecutor::CudaExecutor(CudaExecutor&&) noexcept = default;
 CudaExecutor& CudaExecutor::operator=(CudaExecutor&&) noexcept = default;
 CudaExecutor::~CudaExecutor() = default;
@@ -474,6 +562,8 @@ CudaExecutor::Address CudaExecutor::address(const std::string& name) const {
              .what = "'" + name + "' changes its place from run to run");
   return state_->address(id, 0);
 }
+
+void CudaExecutor::bind(const std::string& name, Address address) { state_->bind(require_binding(name), address); }
 
 std::uint64_t CudaExecutor::fingerprint_on_device() const { return tileway::fingerprint(state_->plan_on_device()); }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "plan/check.hpp"
@@ -62,12 +63,13 @@ Table make_table(const Addresses& addresses, int rank, const KernelText& text) {
       if (notify.scope == Notify::Scope::system) at_system[notify.signal] = true;
     }
   }
-  // Tasks that load the same box share its map.
-  std::map<std::pair<Address, std::array<std::uint64_t, 6>>, u32> maps;
-  const auto map_of = [&](const TensorBox& box, unsigned lines) {
-    const auto [found, added] =
-        maps.try_emplace({box.first, {box.rows, box.columns, box.row_stride, box.batches, box.batch_stride, lines}},
-                         size_of_list(table.maps));
+  // Tasks that load the same box share its map. Buffers do not, even if the caller lets two lie at one place: how many
+  // maps there are is a matter of the plan.
+  std::map<std::pair<BufferId, std::array<std::uint64_t, 7>>, u32> maps;
+  const auto map_of = [&](BufferId buffer, const TensorBox& box, unsigned lines) {
+    const auto [found, added] = maps.try_emplace(
+        {buffer, {box.first, box.rows, box.columns, box.row_stride, box.batches, box.batch_stride, lines}},
+        size_of_list(table.maps));
     if (added) table.maps.push_back(tensor_map(box, lines));
     return found->second;
   };
@@ -98,9 +100,13 @@ Table make_table(const Addresses& addresses, int rank, const KernelText& text) {
                              .a_map = kNoMap,
                              .b_map = kNoMap});
       if (computes && text.loads_ahead(variant_of(plan, task))) {
-        const LoadableOperands operands = *loadable(addresses, task);
-        table.tasks.back().a_map = map_of(operands.a, kLinesOfA);
-        table.tasks.back().b_map = map_of(operands.b, kLinesOfB);
+        const std::optional<LoadableOperands> operands = loadable(addresses, task);
+        TW_REQUIRE(operands.has_value(), ErrorKind::invalid, .where = task_name(plan, id),
+                   .what = "TMA cannot load its operands from where the caller has them",
+                   .expected = "addresses that are multiples of 16",
+                   .hint = "Make the executor with Options::memory: its kernel then does without TMA");
+        table.tasks.back().a_map = map_of(task.reads[0].buffer, operands->a, kLinesOfA);
+        table.tasks.back().b_map = map_of(task.reads[1].buffer, operands->b, kLinesOfB);
       }
       for (const auto* list : {&task.reads, &task.writes}) {
         for (const Access& access : *list) {

@@ -85,10 +85,10 @@ std::string variant_of(const Plan& plan, const Task& task) {
   return fmt::format("{}<{}>", name, element(write()));
 }
 
-KernelText::KernelText(const Plan& plan, std::string architecture) : architecture_(std::move(architecture)) {
+KernelText::KernelText(const Plan& plan, std::string architecture, const std::map<BufferId, Address>& brought)
+    : architecture_(std::move(architecture)) {
   const PlanLayout layout(plan);
-  // Whether TMA can take an operand is a matter of alignment, and all memory is aligned alike.
-  const Addresses addresses{plan, layout, std::vector<Address>(plan.ranks()), 0};
+  const Addresses addresses{plan, layout, std::vector<Address>(plan.ranks()), 0, brought};
   std::set<std::string> products;
   bool all_loadable = true;
   for (const Lane& lane : plan.lanes) {

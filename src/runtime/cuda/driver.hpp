@@ -135,6 +135,7 @@ struct Driver {
   Result (*EventSynchronize)(Event event);
   Result (*EventElapsedTime)(float* milliseconds, Event begin, Event end);
   Result (*EventDestroy)(Event event);
+  Result (*PointerGetAttribute)(void* value, int attribute, Address address);
   Result (*MemAlloc)(Address* address, std::size_t bytes);
   Result (*MemFree)(Address address);
   Result (*MemHostAlloc)(void** memory, std::size_t bytes, unsigned flags);
