@@ -55,17 +55,15 @@ __device__ inline void reduce_dim(const Arguments& arguments) {
   });
 }
 
-// `op` over all reads in their order: fp32 (integers exactly), rounded once. Reads may have other shapes than the
-// write, with as many elements, taken in row-major order.
+// `op` over all reads in their order: fp32 (integers exactly), rounded once, to every write. Reads may have other shapes
+// than the writes, with as many elements, taken in row-major order.
 template <typename T, u32 width>
 __device__ inline void reduce_packs(const Arguments& arguments) {
   using W = Wide<T>;
   using Unit = Pack<T, width>;
   constexpr u32 kFlight = width * sizeof(W) <= 32 ? 4 : 2;
   const auto op = static_cast<ReduceOp>(arguments.body.op);
-  const View& to = arguments.writes[0];
-  const Places to_places(to);
-  const auto count = static_cast<u32>(volume(to)) / width;
+  const auto count = static_cast<u32>(volume(arguments.writes[0])) / width;
   for (u32 first = worker(); first < count; first += kFlight * kWorkers) {
     W totals[kFlight][width];
     for (u32 r = 0; r < arguments.read_count; ++r) {
@@ -86,13 +84,20 @@ __device__ inline void reduce_packs(const Arguments& arguments) {
         }
       }
     }
+    Unit results[kFlight];
 #pragma unroll
     for (u32 i = 0; i < kFlight; ++i) {
-      const u32 flat = first + i * kWorkers;
-      Unit out;
 #pragma unroll
-      for (u32 e = 0; e < width; ++e) out.elements[e] = narrow<T>(totals[i][e]);
-      if (flat < count) *reinterpret_cast<Unit*>(at<T>(to, to_places(flat * width))) = out;
+      for (u32 e = 0; e < width; ++e) results[i].elements[e] = narrow<T>(totals[i][e]);
+    }
+    for (u32 w = 0; w < arguments.write_count; ++w) {
+      const View& to = arguments.writes[w];
+      const Places to_places(to);
+#pragma unroll
+      for (u32 i = 0; i < kFlight; ++i) {
+        const u32 flat = first + i * kWorkers;
+        if (flat < count) *reinterpret_cast<Unit*>(at<T>(to, to_places(flat * width))) = results[i];
+      }
     }
   }
 }
@@ -100,7 +105,8 @@ __device__ inline void reduce_packs(const Arguments& arguments) {
 template <typename T>
 __device__ inline void reduce_ranks(const Arguments& arguments) {
   constexpr u32 kWidth = 16 / sizeof(T);
-  bool wide = packs(arguments.writes[0], kWidth, sizeof(T));
+  bool wide = true;
+  for (u32 w = 0; w < arguments.write_count; ++w) wide = wide && packs(arguments.writes[w], kWidth, sizeof(T));
   for (u32 r = 0; r < arguments.read_count; ++r) wide = wide && packs(arguments.reads[r], kWidth, sizeof(T));
   if (wide) {
     reduce_packs<T, kWidth>(arguments);

@@ -102,7 +102,7 @@ struct Body {
     gather_rows,    // table, indices; the table box begins at row `first` of `rows`: an index into other rows gives
                     // zeros, one outside [0, rows) is an error
     embedding_bag,  // tables, indices; `op` sum or mean; `first` and `rows` as above
-    reduce_ranks,   // `op` over all reads in order: fp32, rounded once. The last write's shape; reads may be packed
+    reduce_ranks,   // `op` over all reads in order: fp32, rounded once; reads may be packed. Every write gets it
     copy_rows,      // dynamic: splits [n, n] and rows: sends slice for `to` of member `from`
     zero_rows,      // dynamic: splits [n, n]: zeroes the rows of member `to` past what it receives
     all_reduce,     // joint: `op` over what the members read, contiguous boxes. In order of their ranks, fp32 and

@@ -26,13 +26,23 @@ class Schedule {
   static Schedule overlapped(const Program& program);
   // Overlapped, with every all_reduce on the collective library: plans for it need a topology with collective lanes.
   static Schedule collective(const Program& program);
-  // "unfused", "overlapped" or "collective"; throws Error (invalid) otherwise.
+  // Overlapped, and every product or other computation that only a communication reads, and whose tiles each go to one
+  // place, is fused with it.
+  static Schedule fused(const Program& program);
+  // "unfused", "overlapped", "fused" or "collective"; throws Error (invalid) otherwise.
   static Schedule named(const Program& program, std::string_view name);
 
   // Lets `consumer` start on the tiles of `producer` that are done, tile by tile. Legal where consumer reads producer
   // and producer is computed or communicated in the program; refused for all_to_all_v, whose parts are known only when
   // it runs. Throws Error (invalid) with the reason.
   Schedule& overlap(Tensor producer, Tensor consumer);
+  // Has the tasks of `producer` write their tiles straight to where `communication` would bring them, a peer's memory
+  // included, by compute lanes; overlaps the two. An all_reduce in two shots then has the sums written to all members
+  // by the tasks that add. The communication's tiles are the producer's. With `last`, only the last so many tiles for
+  // each destination, and the others go as Schedule::engine says: what is sent last waits for no engine. Legal for
+  // reduce_scatter, all_reduce in two shots and all_to_all, not by a collective library, of a computation that nothing
+  // else reads and that is no output. Throws Error (invalid) with the reason otherwise.
+  Schedule& fuse(Tensor producer, Tensor communication, int last = 0);
   // Extents of the tiles of an operation's result, per dimension; 0 takes the whole extent. Row functions keep their
   // last dimension whole.
   Schedule& tile(Tensor value, Shape extents);
@@ -54,6 +64,8 @@ class Schedule {
   int group_of(int op) const;
   AllReduce all_reduce_of(int op) const;
   Engine engine_of(int op) const;
+  // Of a communication: how many tiles for each destination its producer's tasks bring there themselves.
+  int fused_tiles_of(int op) const;
 
  private:
   explicit Schedule(std::string name) : name_(std::move(name)) {}
@@ -64,6 +76,7 @@ class Schedule {
   std::map<int, int> groups_;
   std::map<int, AllReduce> all_reduces_;
   std::map<int, Engine> engines_;
+  std::map<int, int> fused_;  // by communication: the last so many tiles
 };
 
 // A plan, and when the cost model expects each of its tasks to run.

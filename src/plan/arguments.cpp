@@ -18,7 +18,9 @@ struct Arguments {
 
   bool counts(std::size_t read, std::size_t written) const { return reads.size() == read && writes.size() == written; }
   bool one_type() const {
-    return std::all_of(read_types.begin(), read_types.end(), [&](DType type) { return type == write_types[0]; });
+    const auto first = [&](DType type) { return type == write_types[0]; };
+    return std::all_of(read_types.begin(), read_types.end(), first) &&
+           std::all_of(write_types.begin(), write_types.end(), first);
   }
 };
 
@@ -131,9 +133,10 @@ bool fits(const Arguments& a) {
     case Body::Kind::embedding_bag:
       return a.counts(2, 1) && fits_lookup(a, true);
     case Body::Kind::reduce_ranks:
-      return !a.reads.empty() && a.writes.size() == 1 && a.one_type() && a.body.op != ReduceOp::mean &&
+      return !a.reads.empty() && !a.writes.empty() && a.one_type() && a.body.op != ReduceOp::mean &&
              std::all_of(a.reads.begin(), a.reads.end(),
-                         [&](const Dims& read) { return volume(read) == volume(a.writes[0]); });
+                         [&](const Dims& read) { return volume(read) == volume(a.writes[0]); }) &&
+             std::all_of(a.writes.begin(), a.writes.end(), [&](const Dims& write) { return write == a.writes[0]; });
     case Body::Kind::copy_rows:
       return a.counts(2, 1) && fits_dynamic(a, true);
     case Body::Kind::zero_rows:

@@ -14,6 +14,10 @@ void sort_unique(std::vector<TaskId>& tasks) {
 
 }  // namespace
 
+void Held::written(const Box& box, TaskId writer) {
+  tiling.overlapping(box, [&](std::size_t cell) { writers[cell].push_back(writer); });
+}
+
 TaskGraph::TaskGraph(std::string name, const Topology& topology) {
   plan.name = std::move(name);
   plan.topology = topology;
@@ -47,18 +51,28 @@ TaskId TaskGraph::add_task(Engine engine, std::int32_t rank, std::int32_t origin
   } else {
     task.body = static_cast<BodyId>(plan.bodies.size()) - 1;
   }
-  for (const Access& write : writes) {
-    Buffer& target = plan.buffers[write.buffer];
-    if (target.rank == rank) continue;
-    target.symmetric = true;
-    writers_to_[{rank, target.rank}].push_back(id);
-  }
   task.reads = std::move(reads);
   task.writes = std::move(writes);
   plan.tasks.push_back(std::move(task));
+  for (const Access& write : plan.tasks[id].writes) note_write(id, write);
   moving.push_back(engine != Engine::compute);
   engines.push_back(engine == Engine::copy && plan.topology.copy == 0 ? Engine::compute : engine);
   return id;
+}
+
+void TaskGraph::note_write(TaskId task, const Access& write) {
+  Buffer& target = plan.buffers[write.buffer];
+  const std::int32_t rank = plan.tasks[task].rank;
+  if (target.rank == rank) return;
+  target.symmetric = true;
+  writers_to_[{rank, target.rank}].push_back(task);
+}
+
+void TaskGraph::redirect(TaskId task, const Access& write) {
+  TW_ASSERT(plan.tasks[task].writes.size() == 1);
+  plan.tasks[task].writes[0] = write;
+  note_write(task, write);
+  moving[task] = plan.buffers[write.buffer].rank != plan.tasks[task].rank;
 }
 
 void TaskGraph::add_joint(const std::vector<TaskId>& members) {

@@ -26,6 +26,9 @@ struct Held {
   std::vector<std::vector<TaskId>> consumers;  // by cell
   std::vector<TaskId> whole_consumers;         // wait for every cell
   std::vector<TaskId> readers;                 // everyone who reads it, waiting or not
+
+  // `writer` writes that box.
+  void written(const Box& box, TaskId writer);
 };
 
 // Collects tasks in an order in which every producer precedes its consumers.
@@ -39,6 +42,8 @@ class TaskGraph {
   // its run.
   TaskId add_task(Engine engine, std::int32_t rank, std::int32_t origin, const Body& body, std::vector<Access> reads,
                   std::vector<Access> writes);
+  // Has a task write there instead, in another rank's memory perhaps.
+  void redirect(TaskId task, const Access& write);
   // The tasks of the members of one collective, whose bodies are the same.
   void add_joint(const std::vector<TaskId>& members);
   void add_join(Join join);
@@ -56,6 +61,8 @@ class TaskGraph {
   std::vector<std::vector<TaskId>> joints;  // by number: the tasks of its members, in the order of their ranks
 
  private:
+  void note_write(TaskId task, const Access& write);
+
   std::vector<TaskId> opened_;  // by rank: the task that says "my run has begun, write to me"
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<TaskId>> writers_to_;  // (from, to)
   std::vector<std::vector<TaskId>> unobserved_;                                      // by rank

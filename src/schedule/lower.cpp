@@ -15,6 +15,20 @@ Access writing(BufferId buffer, Box box) {
   return {.buffer = buffer, .box = box, .mode = Access::Mode::write, .stage = Stage::store};
 }
 
+Box moved(Box box, const Dims& start) {
+  for (std::size_t d = 0; d < start.size(); ++d) box.start[d] -= start[d];
+  return box;
+}
+
+Box hull(const Box& a, const Box& b) {
+  Box both = a;
+  for (std::size_t d = 0; d < a.start.size(); ++d) {
+    both.start[d] = std::min(a.start[d], b.start[d]);
+    both.extent[d] = std::max(a.start[d] + a.extent[d], b.start[d] + b.extent[d]) - both.start[d];
+  }
+  return both;
+}
+
 Box localised(const Box& box, const TensorType& type, int member) {
   if (!type.placement.is_shard()) return box;
   const auto dim = static_cast<std::size_t>(type.placement.dim);

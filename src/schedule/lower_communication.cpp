@@ -2,20 +2,21 @@
 //
 // A movement (all_gather, all_to_all, broadcast, send) puts each tile straight from where its owner holds it into the
 // result on every rank that is to hold it. A reduction (all_reduce, reduce_scatter, reduce) puts each partial into a
-// staging slot on the rank that reduces the tile, which adds the slots in rank order; an all_reduce in two shots then
-// puts the tile to everyone. A slot belongs to one sender and one tile, and is written once a run. What a collective
-// library does instead is in lower_collective.cpp.
+// staging buffer of its own on the rank that reduces the tile, which adds them in rank order; an all_reduce in two
+// shots then puts the tile to everyone. What a collective
+// library does instead is in lower_collective.cpp, and which tiles the tasks that make them bring to their place
+// themselves in lower_fused.cpp.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "schedule/lowering.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway {
-namespace {
 
-// The member that holds a tile of the whole tensor, which lies within one shard.
 int owner_of(const Box& box, const TensorType& type) {
   const auto dim = static_cast<std::size_t>(type.placement.dim);
   std::int64_t end = 0;
@@ -27,17 +28,11 @@ int owner_of(const Box& box, const TensorType& type) {
   return -1;
 }
 
-}  // namespace
-
-Tiling Lowering::communication_tiling(int index) const {
+Tiling Lowering::cut_at_shards(int index, const Shape& tile) const {
   const Op& op = op_at(index);
-  const TensorType& from = op_at(op.operands[0]).type;
   const Shape& whole = op.type.shape;
-  Shape tile = default_communication_tile(whole, members_of(from), graph_.plan.topology);
-  if (const Shape* chosen = schedule_.tile_of(index)) tile = *chosen;
-  if (!tile.empty() && tile[0] > 0) tile[0] *= schedule_.group_of(index);
   std::vector<std::vector<std::int64_t>> fixed(whole.size());
-  for (const TensorType* type : {&from, &op.type}) {
+  for (const TensorType* type : {&op_at(op.operands[0]).type, &op.type}) {
     if (!type->placement.is_shard()) continue;
     for (int m = 0; m < members_of(*type); ++m) fixed[type->placement.dim].push_back(type->shard_start(m));
   }
@@ -46,60 +41,79 @@ Tiling Lowering::communication_tiling(int index) const {
   return tiling;
 }
 
+Tiling Lowering::communication_tiling(int index) const {
+  const Op& op = op_at(index);
+  const int members = members_of(op_at(op.operands[0]).type);
+  Shape tile = default_communication_tile(op.type.shape, members, graph_.plan.topology);
+  if (const Shape* chosen = schedule_.tile_of(index)) tile = *chosen;
+  if (!tile.empty() && tile[0] > 0) tile[0] *= schedule_.group_of(index);
+  return cut_at_shards(index, tile);
+}
+
 void Lowering::lower_communication(int index, std::int32_t origin) {
   const Op& op = op_at(index);
-  const Tiling whole = by_library(index) ? collective_tiling(index) : communication_tiling(index);
+  Tiling whole = by_library(index) ? collective_tiling(index) : communication_tiling(index);
+  if (is_fused(index)) whole = fused_tiling(index, whole);
   for (int member = 0; member < members_of(op.type); ++member) {
     held_[index].push_back(
         new_held(op.type, member, fmt::format("%{}", index), Buffer::Role::scratch, localised(whole, op.type, member)));
   }
-  const bool reduces = op_at(op.operands[0]).type.placement.is_partial() && op.kind != OpKind::send;
   if (by_library(index)) {
     lower_collective(index, origin, whole);
-  } else if (reduces) {
+  } else if (reduces(op)) {
     lower_reduction(index, origin, whole);
   } else {
-    lower_movement(index, origin, whole);
+    std::map<std::pair<int, int>, int> left;  // tiles from one member to another
+    for_each_move(index, whole, [&](const Box&, int sender, int receiver) { ++left[{sender, receiver}]; });
+    for_each_move(index, whole, [&](const Box& box, int sender, int receiver) {
+      if (brought_by_producer(index, left[{sender, receiver}]--)) {
+        move_by_producer(index, box, sender, receiver);
+      } else {
+        move(index, origin, box, sender, receiver);
+      }
+    });
   }
 }
 
-void Lowering::lower_movement(int index, std::int32_t origin, const Tiling& whole) {
+void Lowering::for_each_move(int index, const Tiling& whole,
+                             const std::function<void(const Box& box, int sender, int receiver)>& visit) const {
   const Op& op = op_at(index);
-  const int source = op.operands[0];
-  const TensorType& from = op_at(source).type;
-  const Body copy{.kind = Body::Kind::copy};
-  const auto move = [&](const Box& box, int sender, int receiver) {
-    const Box from_box = localised(box, from, sender);
-    const Box to_box = localised(box, op.type, receiver);
-    Held& held_from = held_[source][sender];
-    Held& held_to = held_[index][receiver];
-    // What stays at home does not queue behind what is sent.
-    const Engine engine = held_from.rank == held_to.rank ? Engine::compute : mover(index);
-    const auto move_piece = [&](const Box& from_piece, const Box& to_piece) {
-      const TaskId task = graph_.add_task(engine, held_from.rank, origin, copy, {reading(held_from, from_piece)},
-                                          {writing(held_to.buffer, to_piece)});
-      graph_.moving[task] = true;
-      graph_.depend(task, held_from, from_piece, fine(source, index));
-      held_to.tiling.overlapping(to_piece, [&](std::size_t cell) { held_to.writers[cell].push_back(task); });
-    };
-    if (engine != Engine::compute) return move_piece(from_box, to_box);
-    const std::vector<Box> from_pieces = lane_pieces(from_box, graph_.plan.topology);
-    const std::vector<Box> to_pieces = lane_pieces(to_box, graph_.plan.topology);
-    for (std::size_t i = 0; i < from_pieces.size(); ++i) move_piece(from_pieces[i], to_pieces[i]);
-  };
+  const TensorType& from = op_at(op.operands[0]).type;
   for (std::size_t t = 0; t < whole.count(); ++t) {
     const Box box = whole.box(t);
     if (op.kind == OpKind::send) {
       for (int m = 0; m < members_of(from); ++m) {
-        if (!from.placement.is_shard() || owner_of(box, from) == m) move(box, m, m);
+        if (!from.placement.is_shard() || owner_of(box, from) == m) visit(box, m, m);
       }
       continue;
     }
     const int sender = owner_of(box, from);
     for (int m = 0; m < members_of(op.type); ++m) {
-      if (!op.type.placement.is_shard() || owner_of(box, op.type) == m) move(box, sender, m);
+      if (!op.type.placement.is_shard() || owner_of(box, op.type) == m) visit(box, sender, m);
     }
   }
+}
+
+void Lowering::move(int index, std::int32_t origin, const Box& box, int sender, int receiver) {
+  const Op& op = op_at(index);
+  const int source = op.operands[0];
+  const Box from_box = localised(box, op_at(source).type, sender);
+  const Box to_box = localised(box, op.type, receiver);
+  Held& held_from = held_[source][sender];
+  Held& held_to = held_[index][receiver];
+  // What stays at home does not queue behind what is sent.
+  const Engine engine = held_from.rank == held_to.rank ? Engine::compute : mover(index);
+  const auto move_piece = [&](const Box& from_piece, const Box& to_piece) {
+    const TaskId task = graph_.add_task(engine, held_from.rank, origin, {.kind = Body::Kind::copy},
+                                        {reading(held_from, from_piece)}, {writing(held_to.buffer, to_piece)});
+    graph_.moving[task] = true;
+    graph_.depend(task, held_from, from_piece, fine(source, index));
+    held_to.written(to_piece, task);
+  };
+  if (engine != Engine::compute) return move_piece(from_box, to_box);
+  const std::vector<Box> from_pieces = lane_pieces(from_box, graph_.plan.topology);
+  const std::vector<Box> to_pieces = lane_pieces(to_box, graph_.plan.topology);
+  for (std::size_t i = 0; i < from_pieces.size(); ++i) move_piece(from_pieces[i], to_pieces[i]);
 }
 
 void Lowering::lower_reduction(int index, std::int32_t origin, const Tiling& whole) {
@@ -120,61 +134,71 @@ void Lowering::lower_reduction(int index, std::int32_t origin, const Tiling& who
     }
     return list;
   };
-  // Staging on each reducer: a row a sender other than itself, tiles packed one after the other.
-  std::vector<std::int64_t> staged(members, 0);
-  std::vector<std::vector<std::int64_t>> offset(members, std::vector<std::int64_t>(whole.count(), 0));
+  // Staging on each reducer for each other member: all that it reduces, where it lies in the tensor.
+  std::vector<Box> reduced(members);
+  std::vector<int> tiles(members, 0);
   for (std::size_t t = 0; t < whole.count(); ++t) {
-    for (int reducer : reducers(t)) {
-      offset[reducer][t] = staged[reducer];
-      staged[reducer] += whole.box(t).volume();
-    }
+    for (int reducer : reducers(t))
+      reduced[reducer] = tiles[reducer]++ == 0 ? whole.box(t) : hull(reduced[reducer], whole.box(t));
   }
-  std::vector<BufferId> staging(members, -1);
-  for (int m = 0; m < members && members > 1; ++m) {
-    if (staged[m] == 0) continue;
-    staging[m] = graph_.add_buffer({.name = fmt::format("%{} staging", index),
-                                    .rank = ranks_of(from)[m],
-                                    .dtype = from.dtype,
-                                    .shape = {members - 1, staged[m]}});
+  std::vector<std::vector<BufferId>> staging(members, std::vector<BufferId>(members, -1));
+  for (int to = 0; to < members; ++to) {
+    for (int m = 0; m < members && tiles[to] > 0; ++m) {
+      if (m == to) continue;
+      staging[to][m] = graph_.add_buffer({.name = fmt::format("%{} from {}", index, ranks_of(from)[m]),
+                                          .rank = ranks_of(from)[to],
+                                          .dtype = from.dtype,
+                                          .shape = reduced[to].extent});
+    }
   }
   const Body copy{.kind = Body::Kind::copy};
   const Body reduce{.kind = Body::Kind::reduce_ranks, .op = from.placement.op};
+  std::vector<int> done(members, 0);
   for (std::size_t t = 0; t < whole.count(); ++t) {
     const Box box = whole.box(t);
     for (int reducer : reducers(t)) {
+      const auto staged = [&](int m, const Box& part) {
+        return Access{.buffer = staging[reducer][m], .box = moved(part, reduced[reducer].start)};
+      };
+      const bool direct = brought_by_producer(index, tiles[reducer] - done[reducer]++);
       Held& result = held_[index][reducer];
       Join arrived{result.rank, {}, {}};
       for (int m = 0; m < members; ++m) {
         if (m == reducer) continue;
         Held& partial = held_[source][m];
-        const Box slot{{m < reducer ? m : m - 1, offset[reducer][t]}, {1, box.volume()}};
+        if (direct) {
+          redirect(partial, box, staging[reducer][m], reduced[reducer].start, arrived.producers);
+          continue;
+        }
         const TaskId put = graph_.add_task(mover(index), partial.rank, origin, copy, {reading(partial, box)},
-                                           {writing(staging[reducer], slot)});
+                                           {writing(staging[reducer][m], staged(m, box).box)});
         graph_.moving[put] = true;
         graph_.depend(put, partial, box, fine(source, index));
         arrived.producers.push_back(put);
       }
-      std::int64_t before = 0;  // elements of the tile in the pieces so far
+      const bool to_all = !everyone && !op.type.placement.is_shard();
       for (const Box& piece : lane_pieces(box, graph_.plan.topology)) {
         std::vector<Access> reads;
-        for (int m = 0; m < members; ++m) {
-          if (m == reducer) {
-            reads.push_back(reading(held_[source][m], piece));
-          } else {
-            reads.push_back({.buffer = staging[reducer],
-                             .box = {{m < reducer ? m : m - 1, offset[reducer][t] + before}, {1, piece.volume()}}});
-          }
-        }
-        before += piece.volume();
+        for (int m = 0; m < members; ++m)
+          reads.push_back(m == reducer ? reading(held_[source][m], piece) : staged(m, piece));
         const Box own_piece = localised(piece, op.type, reducer);
-        const TaskId task = graph_.add_task(Engine::compute, result.rank, origin, reduce, std::move(reads),
-                                            {writing(result.buffer, own_piece)});
+        std::vector<Access> writes{writing(result.buffer, own_piece)};
+        for (int m = 0; m < members && to_all && direct; ++m) {
+          if (m != reducer) writes.push_back(writing(held_[index][m].buffer, piece));
+        }
+        const TaskId task =
+            graph_.add_task(Engine::compute, result.rank, origin, reduce, std::move(reads), std::move(writes));
         graph_.depend(task, held_[source][reducer], piece, fine(source, index));
         arrived.consumers.push_back(task);
-        result.tiling.overlapping(own_piece, [&](std::size_t cell) { result.writers[cell].push_back(task); });
+        result.written(own_piece, task);
+        if (!to_all || !direct) continue;
+        graph_.moving[task] = true;
+        for (int m = 0; m < members; ++m) {
+          if (m != reducer) held_[index][m].written(piece, task);
+        }
       }
       graph_.add_join(std::move(arrived));
-      if (everyone || op.type.placement.is_shard()) continue;
+      if (!to_all || direct) continue;
       for (int m = 0; m < members; ++m) {
         if (m == reducer) continue;
         Held& peer = held_[index][m];
@@ -182,7 +206,7 @@ void Lowering::lower_reduction(int index, std::int32_t origin, const Tiling& who
                                            {writing(peer.buffer, box)});
         graph_.moving[put] = true;
         graph_.depend(put, result, box, true);
-        peer.tiling.overlapping(box, [&](std::size_t cell) { peer.writers[cell].push_back(put); });
+        peer.written(box, put);
       }
     }
   }

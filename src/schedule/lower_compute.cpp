@@ -10,27 +10,6 @@
 namespace tileway {
 namespace {
 
-// Dimensions that a tile must take whole for the body to be able to work on it.
-bool keeps_whole(const Op& op, const Program& program, int member, std::size_t dim) {
-  const Shape result = op.type.local_shape(member);
-  switch (op.kind) {
-    case OpKind::softmax:
-    case OpKind::layer_norm:
-    case OpKind::rms_norm:
-      return dim + 1 == result.size();
-    case OpKind::reshape: {
-      // Only leading dimensions that the operand has too can be cut; behind them the elements are regrouped.
-      const Shape from = program.ops()[op.operands[0]].type.local_shape(member);
-      for (std::size_t d = 0; d <= dim; ++d) {
-        if (d >= from.size() || from[d] != result[d]) return true;
-      }
-      return false;
-    }
-    default:
-      return false;
-  }
-}
-
 // The dimension of the result along which operand k, sharded before it was gathered, is read element for element; -1
 // where there is none.
 int result_dim(const Op& op, std::size_t k, const TensorType& source) {
@@ -58,7 +37,13 @@ int result_dim(const Op& op, std::size_t k, const TensorType& source) {
 Tiling Lowering::compute_tiling(int index, int member) const {
   const Op& op = op_at(index);
   const Shape local = op.type.local_shape(member);
-  Shape tile = default_tile(op, local, members_of(op.type), graph_.plan.topology);
+  // All members cut alike, by what suits the one with most.
+  Shape most = local;
+  for (int m = 0; m < members_of(op.type); ++m) {
+    const Shape other = op.type.local_shape(m);
+    if (volume(other) > volume(most)) most = other;
+  }
+  Shape tile = default_tile(op, most, members_of(op.type), graph_.plan.topology);
   if (const Shape* chosen = schedule_.tile_of(index)) tile = *chosen;
   // A tile that an overlapped consumer sends on should not straddle two destinations.
   std::vector<std::vector<std::int64_t>> fixed(local.size());
@@ -66,10 +51,10 @@ Tiling Lowering::compute_tiling(int index, int member) const {
     const Op& consumer = program_.ops()[c];
     const bool sends = is_communication(consumer.kind) && fine(index, static_cast<int>(c));
     if (!sends || !consumer.type.placement.is_shard() || consumer.type.shape.size() != local.size()) continue;
-    if (consumer.kind == OpKind::send || op.type.placement.is_shard(consumer.type.placement.dim)) continue;
-    for (int m = 0; m < members_of(consumer.type); ++m) {
-      fixed[consumer.type.placement.dim].push_back(consumer.type.shard_start(m));
-    }
+    if (consumer.kind == OpKind::send) continue;
+    const int dim = consumer.type.placement.dim;
+    const std::int64_t own = op.type.placement.is_shard(dim) ? op.type.shard_start(member) : 0;
+    for (int m = 0; m < members_of(consumer.type); ++m) fixed[dim].push_back(consumer.type.shard_start(m) - own);
   }
   // Nor one that reads a gathered operand two sources.
   for (std::size_t k = 0; k < op.operands.size(); ++k) {

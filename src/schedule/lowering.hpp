@@ -1,6 +1,7 @@
 // The state of one lowering: which rank holds which tensor where, and the tasks so far.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "schedule/graph.hpp"
@@ -46,8 +47,30 @@ class Lowering {
   // lower_communication.cpp
   void lower_communication(int index, std::int32_t origin);
   Tiling communication_tiling(int index) const;
+  // The whole tensor by tiles that start anew where a member's part begins, of the operand or of the result.
+  Tiling cut_at_shards(int index, const Shape& tile) const;
+  // Whether it adds up what the members hold.
+  bool reduces(const Op& op) const {
+    return op_at(op.operands[0]).type.placement.is_partial() && op.kind != OpKind::send;
+  }
+  // Calls `visit` with each tile of the whole tensor that a movement takes from one member to another, or to itself.
+  void for_each_move(int index, const Tiling& whole,
+                     const std::function<void(const Box& box, int sender, int receiver)>& visit) const;
+  // Copies such a tile.
+  void move(int index, std::int32_t origin, const Box& box, int sender, int receiver);
   void lower_reduction(int index, std::int32_t origin, const Tiling& whole);
-  void lower_movement(int index, std::int32_t origin, const Tiling& whole);
+  // lower_fused.cpp
+  bool is_fused(int index) const { return schedule_.fused_tiles_of(index) > 0; }
+  // Whether the producer's tasks bring a tile to its destination themselves, when it and the tiles after it for that
+  // destination are so many.
+  bool brought_by_producer(int index, int left) const { return left <= schedule_.fused_tiles_of(index); }
+  // The producer's tiles; or, if only the last tiles are brought by it, `coarse` with its cuts where tiles end.
+  Tiling fused_tiling(int index, const Tiling& coarse) const;
+  // Has the tasks that write a box of what a member holds write it elsewhere, where that buffer begins at `start` in
+  // the member's coordinates. Appends them.
+  void redirect(Held& held, const Box& box, BufferId to, const Dims& start, std::vector<TaskId>& tasks);
+  // Brings a tile of a movement to where it goes, home included.
+  void move_by_producer(int index, const Box& box, int sender, int receiver);
   // lower_collective.cpp
   Tiling collective_tiling(int index) const;
   void lower_collective(int index, std::int32_t origin, const Tiling& whole);
@@ -58,6 +81,12 @@ class Lowering {
 Access reading(const Held& held, Box box);
 Access writing(BufferId buffer, Box box);
 
+// The member that holds a box of the whole tensor, which lies within one shard.
+int owner_of(const Box& box, const TensorType& type);
+// A box in coordinates that begin at `start`.
+Box moved(Box box, const Dims& start);
+// The smallest box around both.
+Box hull(const Box& a, const Box& b);
 // The part of a box of the whole tensor that a member holds, in the member's coordinates; empty where it holds none.
 Box localised(const Box& box, const TensorType& type, int member);
 // What a member holds of a grid over the whole tensor.

@@ -78,8 +78,11 @@ std::vector<Urgency> urgencies(const TaskGraph& graph, const Links& links) {
       for (TaskId member : graph.joints[task.joint]) urgency[member].transfers = most;
     }
     if (!sends(plan, task)) continue;
-    const std::int32_t to = plan.buffers[task.writes[0].buffer].rank;
-    own.distance = (to - task.rank + plan.ranks()) % plan.ranks();
+    own.distance = std::numeric_limits<std::int32_t>::max();
+    for (const Access& write : task.writes) {
+      const std::int32_t to = plan.buffers[write.buffer].rank;
+      if (to != task.rank) own.distance = std::min(own.distance, (to - task.rank + plan.ranks()) % plan.ranks());
+    }
   }
   for (std::size_t id = 0; id < plan.tasks.size(); ++id) {
     for (std::int32_t j : links.joins_of_producer[id]) {

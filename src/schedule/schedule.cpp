@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
+#include "schedule/tiling.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway {
@@ -23,6 +25,32 @@ std::string obstacle(const Program& program, int producer, int consumer) {
   return {};
 }
 
+// Why the producer's tasks cannot do what the communication would; empty if they can.
+std::string obstacle_to_fusion(const Program& program, int producer, int communication) {
+  const Op& from = program.ops()[producer];
+  const Op& to = program.ops()[communication];
+  if (to.kind != OpKind::reduce_scatter && to.kind != OpKind::all_reduce && to.kind != OpKind::all_to_all)
+    return "not every tile of it goes to one place";
+  if (std::string reason = obstacle(program, producer, communication); !reason.empty()) return reason;
+  if (is_communication(from.kind) || from.kind == OpKind::update) return "the producer is not a computation";
+  for (std::size_t i = 0; i < program.ops().size(); ++i) {
+    const std::vector<int>& operands = program.ops()[i].operands;
+    if (static_cast<int>(i) != communication && std::find(operands.begin(), operands.end(), producer) != operands.end())
+      return "another operation reads the producer's result";
+  }
+  if (to.type.placement.is_shard()) {
+    const auto dim = static_cast<std::size_t>(to.type.placement.dim);
+    for (std::size_t m = 0; m < program.groups()[from.type.group].size(); ++m) {
+      if (keeps_whole(from, program, static_cast<int>(m), dim))
+        return fmt::format("the producer's tiles take dimension {} whole, and go to several members", dim);
+    }
+  }
+  for (const Program::Output& output : program.outputs()) {
+    if (output.op == producer) return "the producer's result is an output";
+  }
+  return {};
+}
+
 }  // namespace
 
 Schedule Schedule::unfused(const Program&) { return Schedule("unfused"); }
@@ -34,6 +62,18 @@ Schedule Schedule::overlapped(const Program& program) {
       const int consumer = static_cast<int>(i);
       if (obstacle(program, producer, consumer).empty()) schedule.overlap_.emplace(producer, consumer);
     }
+  }
+  return schedule;
+}
+
+Schedule Schedule::fused(const Program& program) {
+  Schedule schedule = overlapped(program);
+  schedule.name_ = "fused";
+  for (std::size_t i = 0; i < program.ops().size(); ++i) {
+    const auto index = static_cast<int>(i);
+    if (is_communication(program.ops()[i].kind) &&
+        obstacle_to_fusion(program, program.ops()[i].operands[0], index).empty())
+      schedule.fused_[index] = std::numeric_limits<int>::max();
   }
   return schedule;
 }
@@ -50,10 +90,11 @@ Schedule Schedule::collective(const Program& program) {
 Schedule Schedule::named(const Program& program, std::string_view name) {
   if (name == "unfused") return unfused(program);
   if (name == "overlapped") return overlapped(program);
+  if (name == "fused") return fused(program);
   if (name == "collective") return collective(program);
   throw Error(ErrorKind::invalid, {.where = "schedule",
                                    .what = "unknown name",
-                                   .expected = "unfused, overlapped or collective",
+                                   .expected = "unfused, overlapped, fused or collective",
                                    .got = std::string(name)});
 }
 
@@ -67,6 +108,24 @@ Schedule& Schedule::overlap(Tensor producer, Tensor consumer) {
                       described(program.ops()[consumer.index()]),
              .what = reason);
   overlap_.emplace(producer.index(), consumer.index());
+  return *this;
+}
+
+Schedule& Schedule::fuse(Tensor producer, Tensor communication, int last) {
+  const Program& program = producer.program();
+  const int index = communication.index();
+  const std::string where =
+      "fusion of " + described(program.ops()[producer.index()]) + " with " + described(program.ops()[index]);
+  const std::string reason = obstacle_to_fusion(program, producer.index(), index);
+  TW_REQUIRE(reason.empty(), ErrorKind::invalid, .where = where, .what = reason);
+  TW_REQUIRE(last >= 0, ErrorKind::invalid, .where = where, .what = "a negative number of tiles",
+             .got = std::to_string(last));
+  TW_REQUIRE(engine_of(index) != Engine::collective, ErrorKind::invalid, .where = where,
+             .what = "a collective library moves the tiles");
+  TW_REQUIRE(all_reduce_of(index) == AllReduce::two_shot, ErrorKind::invalid, .where = where,
+             .what = "in one shot every tile goes to every member");
+  overlap_.emplace(producer.index(), index);
+  fused_[index] = last == 0 ? std::numeric_limits<int>::max() : last;
   return *this;
 }
 
@@ -96,6 +155,9 @@ Schedule& Schedule::all_reduce(Tensor communication, AllReduce algorithm) {
   TW_REQUIRE(engine_of(communication.index()) != Engine::collective, ErrorKind::invalid,
              .where = "all_reduce algorithm of " + described(op),
              .what = "the collective engine has algorithms of its own");
+  TW_REQUIRE(algorithm == AllReduce::two_shot || fused_tiles_of(communication.index()) == 0, ErrorKind::invalid,
+             .where = "all_reduce algorithm of " + described(op),
+             .what = "it is fused with its producer, and in one shot every tile goes to every member");
   all_reduces_[communication.index()] = algorithm;
   return *this;
 }
@@ -113,6 +175,8 @@ Schedule& Schedule::engine(Tensor communication, Engine engine) {
     TW_REQUIRE(!all_reduces_.contains(index), ErrorKind::invalid, .where = where,
                .what = "the schedule has chosen how copy and compute lanes do it",
                .hint = "The collective engine has algorithms of its own: choose one or the other");
+    TW_REQUIRE(fused_tiles_of(index) == 0, ErrorKind::invalid, .where = where,
+               .what = "it is fused with its producer, whose tasks move the tiles");
   }
   engines_[index] = engine;
   return *this;
@@ -131,6 +195,11 @@ int Schedule::group_of(int op) const {
 Engine Schedule::engine_of(int op) const {
   const auto found = engines_.find(op);
   return found == engines_.end() ? Engine::copy : found->second;
+}
+
+int Schedule::fused_tiles_of(int op) const {
+  const auto found = fused_.find(op);
+  return found == fused_.end() ? 0 : found->second;
 }
 
 AllReduce Schedule::all_reduce_of(int op) const {

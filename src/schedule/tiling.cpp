@@ -101,6 +101,26 @@ std::vector<Box> lane_pieces(const Box& box, const Topology& topology) {
   return pieces;
 }
 
+bool keeps_whole(const Op& op, const Program& program, int member, std::size_t dim) {
+  const Shape result = op.type.local_shape(member);
+  switch (op.kind) {
+    case OpKind::softmax:
+    case OpKind::layer_norm:
+    case OpKind::rms_norm:
+      return dim + 1 == result.size();
+    case OpKind::reshape: {
+      // Only leading dimensions that the operand has too can be cut; behind them the elements are regrouped.
+      const Shape from = program.ops()[op.operands[0]].type.local_shape(member);
+      for (std::size_t d = 0; d <= dim; ++d) {
+        if (d >= from.size() || from[d] != result[d]) return true;
+      }
+      return false;
+    }
+    default:
+      return false;
+  }
+}
+
 Shape default_tile(const Op& op, const Shape& local, int members, const Topology& topology) {
   const std::size_t dims = local.size();
   const std::int64_t elements = volume(local);

@@ -32,6 +32,9 @@ Shape cut_into(const Shape& shape, std::int64_t pieces, const Shape& least);
 // where lanes are few.
 std::vector<Box> lane_pieces(const Box& box, const Topology& topology);
 
+// Whether a tile of what a member computes must take a dimension whole for the body to be able to work on it.
+bool keeps_whole(const Op& op, const Program& program, int member, std::size_t dim);
+
 // Tile extents that suit the topology, for what one member computes and for the whole tensor that a communication
 // moves.
 Shape default_tile(const Op& op, const Shape& local, int members, const Topology& topology);

@@ -91,6 +91,37 @@ TEST(Overlap, TheFirstTransferDoesNotDependOnTheLastTile) {
   EXPECT_GT(checked, 200);
 }
 
+TEST(Overlap, FusedTilesTravelByTheTasksThatMakeThemAndNothingElseDoes) {
+  for (const char* name : {"gemm_all_reduce", "gemm_reduce_scatter", "gemm_all_to_all"}) {
+    Program program = make_program(find_operator(name), 3, DType::bf16, std::vector<std::int64_t>{1024, 1536, 96});
+    const Topology topology = Topology::parse("ranks=3,lanes=132,copy=2");
+    const auto senders = [&](const Schedule& schedule) {  // bytes by body
+      const Plan plan = lower(program, schedule, topology).plan;
+      ProvenPlan::prove(plan);
+      std::map<Body::Kind, std::int64_t> bytes;
+      for (const Task& task : plan.tasks) bytes[plan.bodies[task.body].kind] += plan.bytes_sent(task);
+      std::erase_if(bytes, [](const auto& entry) { return entry.second == 0; });
+      return bytes;
+    };
+    const std::map<Body::Kind, std::int64_t> copied = senders(Schedule::overlapped(program));
+    const std::map<Body::Kind, std::int64_t> fused = senders(Schedule::fused(program));
+    ASSERT_EQ(copied.size(), 1U) << name;
+    EXPECT_FALSE(fused.contains(Body::Kind::copy)) << name;
+    EXPECT_TRUE(fused.contains(Body::Kind::matmul)) << name;
+    EXPECT_EQ(fused.contains(Body::Kind::reduce_ranks), name == std::string_view("gemm_all_reduce"));
+    std::int64_t sum = 0;
+    for (const auto& [kind, bytes] : fused) sum += bytes;
+    EXPECT_EQ(sum, copied.begin()->second) << name;
+    // Only the last tile for each destination: most still travel by copies.
+    const Tensor product(&program, 2);
+    Schedule schedule = Schedule::overlapped(program);
+    schedule.tile(Tensor(&program, 3), {128, 0}).fuse(product, Tensor(&program, 3), 1);
+    const std::map<Body::Kind, std::int64_t> mixed = senders(schedule);
+    EXPECT_GT(mixed.at(Body::Kind::copy), mixed.at(Body::Kind::matmul)) << name;
+    EXPECT_GT(mixed.at(Body::Kind::matmul), 0) << name;
+  }
+}
+
 TEST(Overlap, UnfusedTransfersWaitForTheWholeProducer) {
   const Program program = make_program(find_operator("gemm_all_reduce"), 3, DType::f32, {});
   const Plan plan = lower(program, Schedule::unfused(program), testing::small_topology(3)).plan;

@@ -341,8 +341,42 @@ TEST(Schedules, AreRefusedWithTheReason) {
   expect_refused([&] { s.group(y, 2); }, "only a communication moves tiles together");
   expect_refused([&] { s.group(z, 0); }, "at least 1 tile");
   expect_refused([&] { s.all_reduce(z, AllReduce::one_shot); }, "not an all_reduce");
-  expect_refused([&] { Schedule::named(p, "fast"); }, "expected unfused, overlapped or collective, got fast");
+  expect_refused([&] { Schedule::named(p, "fast"); }, "expected unfused, overlapped, fused or collective, got fast");
   expect_refused([&] { lower(p, s, Topology::parse("ranks=3,lanes=1")); }, "another number of ranks");
+}
+
+TEST(Schedules, ThatFuseAreRefusedWithTheReason) {
+  Program p("p", 2);
+  const Tensor x = in(p, "x", {8, 4}, Shard(1));
+  const Tensor w = in(p, "w", {4, 4}, Shard(0));
+  const Tensor rows = softmax(in(p, "r", {8, 4}, Shard(0)));
+  const Tensor columns = all_to_all(rows, 1);
+  const Tensor y = matmul(x, w);
+  const Tensor z = all_reduce(y);
+  const Tensor t = matmul(x, w);
+  const Tensor two = all_reduce(t);
+  const Tensor more = reduce_scatter(t, 0);
+  const Tensor gathered = all_gather(more);
+  const Tensor out = matmul(x, w);
+  p.output("out", out);
+  const Tensor last = all_reduce(out);
+  const Tensor again = all_reduce(in(p, "p", {4}, Partial()));
+  Schedule s = Schedule::overlapped(p);
+  expect_refused([&] { s.fuse(x, y); }, "not every tile of it goes to one place");
+  expect_refused([&] { s.fuse(more, gathered); }, "not every tile of it goes to one place");
+  expect_refused([&] { s.fuse(y, two); }, "it does not read the producer");
+  expect_refused([&] { s.fuse(t, two); }, "another operation reads the producer's result");
+  expect_refused([&] { s.fuse(out, last); }, "the producer's result is an output");
+  expect_refused([&] { s.fuse(Tensor(&p, p.ops()[again.index()].operands[0]), again); }, "ready before the run");
+  expect_refused([&] { s.fuse(y, z, -1); }, "a negative number of tiles; got -1");
+  expect_refused([&] { s.fuse(rows, columns); }, "take dimension 1 whole, and go to several members");
+  s.fuse(y, z);
+  expect_refused([&] { s.all_reduce(z, AllReduce::one_shot); }, "it is fused with its producer");
+  expect_refused([&] { s.engine(z, Engine::collective); }, "it is fused with its producer");
+  s = Schedule::overlapped(p).all_reduce(z, AllReduce::one_shot);
+  expect_refused([&] { s.fuse(y, z); }, "every tile goes to every member");
+  s = Schedule::collective(p);
+  expect_refused([&] { s.fuse(y, z); }, "a collective library moves the tiles");
 }
 
 TEST(Schedules, WithACollectiveLibraryAreRefusedWithTheReason) {

@@ -82,8 +82,10 @@ void reduce_ranks(const Arguments& arguments) {
     };
     std::vector<Source> sources;
     for (const View& read : arguments.reads) sources.push_back({&read, RowWalk<1>(read.extent, {&read}), 0});
+    std::vector<RowWalk<1>> results;
+    for (const View& write : arguments.writes) results.emplace_back(write.extent, std::array{&write});
     std::vector<W> totals(static_cast<std::size_t>(length));
-    for (RowWalk<1> walk(to.extent, {&to}); !walk.done(); walk.next()) {
+    while (!results[0].done()) {
       for (std::size_t s = 0; s < sources.size(); ++s) {
         Source& source = sources[s];
         for (std::int64_t done = 0; done < length;) {
@@ -101,8 +103,11 @@ void reduce_ranks(const Arguments& arguments) {
           }
         }
       }
-      T* out = at<T>(to, walk.offset(0));
-      for (std::int64_t i = 0; i < length; ++i) out[i] = static_cast<T>(totals[i]);
+      for (std::size_t w = 0; w < arguments.writes.size(); ++w) {
+        T* out = at<T>(arguments.writes[w], results[w].offset(0));
+        results[w].next();
+        for (std::int64_t i = 0; i < length; ++i) out[i] = static_cast<T>(totals[i]);
+      }
     }
   });
 }
