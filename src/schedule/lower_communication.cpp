@@ -27,6 +27,11 @@ int owner_of(const Box& box, const TensorType& type) {
   return -1;
 }
 
+// The parts of a tile that one task each moves: an engine's operation takes all of it.
+std::vector<Box> moved_parts(const Box& tile, Engine engine, const Topology& topology) {
+  return engine == Engine::compute ? mover_pieces(tile, topology) : std::vector<Box>{tile};
+}
+
 }  // namespace
 
 Tiling Lowering::communication_tiling(int index) const {
@@ -75,17 +80,15 @@ void Lowering::lower_movement(int index, std::int32_t origin, const Tiling& whol
     Held& held_to = held_[index][receiver];
     // What stays at home does not queue behind what is sent.
     const Engine engine = held_from.rank == held_to.rank ? Engine::compute : mover(index);
-    const auto move_piece = [&](const Box& from_piece, const Box& to_piece) {
-      const TaskId task = graph_.add_task(engine, held_from.rank, origin, copy, {reading(held_from, from_piece)},
-                                          {writing(held_to.buffer, to_piece)});
+    const std::vector<Box> from_parts = moved_parts(from_box, engine, graph_.plan.topology);
+    const std::vector<Box> to_parts = moved_parts(to_box, engine, graph_.plan.topology);
+    for (std::size_t i = 0; i < from_parts.size(); ++i) {
+      const TaskId task = graph_.add_task(engine, held_from.rank, origin, copy, {reading(held_from, from_parts[i])},
+                                          {writing(held_to.buffer, to_parts[i])});
       graph_.moving[task] = true;
-      graph_.depend(task, held_from, from_piece, fine(source, index));
-      held_to.tiling.overlapping(to_piece, [&](std::size_t cell) { held_to.writers[cell].push_back(task); });
-    };
-    if (engine != Engine::compute) return move_piece(from_box, to_box);
-    const std::vector<Box> from_pieces = lane_pieces(from_box, graph_.plan.topology);
-    const std::vector<Box> to_pieces = lane_pieces(to_box, graph_.plan.topology);
-    for (std::size_t i = 0; i < from_pieces.size(); ++i) move_piece(from_pieces[i], to_pieces[i]);
+      graph_.depend(task, held_from, from_parts[i], fine(source, index));
+      held_to.tiling.overlapping(to_parts[i], [&](std::size_t cell) { held_to.writers[cell].push_back(task); });
+    }
   };
   for (std::size_t t = 0; t < whole.count(); ++t) {
     const Box box = whole.box(t);
@@ -147,12 +150,16 @@ void Lowering::lower_reduction(int index, std::int32_t origin, const Tiling& who
       for (int m = 0; m < members; ++m) {
         if (m == reducer) continue;
         Held& partial = held_[source][m];
-        const Box slot{{m < reducer ? m : m - 1, offset[reducer][t]}, {1, box.volume()}};
-        const TaskId put = graph_.add_task(mover(index), partial.rank, origin, copy, {reading(partial, box)},
-                                           {writing(staging[reducer], slot)});
-        graph_.moving[put] = true;
-        graph_.depend(put, partial, box, fine(source, index));
-        arrived.producers.push_back(put);
+        std::int64_t before = 0;  // elements of the tile in the parts so far
+        for (const Box& part : moved_parts(box, mover(index), graph_.plan.topology)) {
+          const Box slot{{m < reducer ? m : m - 1, offset[reducer][t] + before}, {1, part.volume()}};
+          before += part.volume();
+          const TaskId put = graph_.add_task(mover(index), partial.rank, origin, copy, {reading(partial, part)},
+                                             {writing(staging[reducer], slot)});
+          graph_.moving[put] = true;
+          graph_.depend(put, partial, part, fine(source, index));
+          arrived.producers.push_back(put);
+        }
       }
       std::int64_t before = 0;  // elements of the tile in the pieces so far
       for (const Box& piece : lane_pieces(box, graph_.plan.topology)) {
@@ -178,11 +185,13 @@ void Lowering::lower_reduction(int index, std::int32_t origin, const Tiling& who
       for (int m = 0; m < members; ++m) {
         if (m == reducer) continue;
         Held& peer = held_[index][m];
-        const TaskId put = graph_.add_task(mover(index), result.rank, origin, copy, {reading(result, box)},
-                                           {writing(peer.buffer, box)});
-        graph_.moving[put] = true;
-        graph_.depend(put, result, box, true);
-        peer.tiling.overlapping(box, [&](std::size_t cell) { peer.writers[cell].push_back(put); });
+        for (const Box& part : moved_parts(box, mover(index), graph_.plan.topology)) {
+          const TaskId put = graph_.add_task(mover(index), result.rank, origin, copy, {reading(result, part)},
+                                             {writing(peer.buffer, part)});
+          graph_.moving[put] = true;
+          graph_.depend(put, result, part, true);
+          peer.tiling.overlapping(part, [&](std::size_t cell) { peer.writers[cell].push_back(put); });
+        }
       }
     }
   }
