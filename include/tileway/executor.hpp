@@ -111,9 +111,10 @@ class CudaExecutor final : public Executor {
   using Stream = CUstream_st*;    // a cudaStream_t or CUstream of the device
   using Address = std::uint64_t;  // on the device
 
-  // Throws Error (system) where there is no GPU, no NVRTC, no NCCL for a plan with joints or no way to a peer's memory,
-  // and Error (invalid) where the lanes of all ranks on a GPU, and what NCCL runs beside them, do not fit it at once.
-  // May take some seconds where kernels are not in the cache.
+  // Throws Error (system) where there is no GPU, no NVRTC, no NCCL for a plan with joints, no cuBLASLt for one with
+  // library lanes or no way to a peer's memory, and Error (invalid) where the lanes of all ranks on a GPU, and what
+  // NCCL runs beside them, do not fit it at once or leave cuBLASLt too little, or it cannot do a product. May take some
+  // seconds where kernels are not in the cache.
   CudaExecutor(Group& group, ProvenPlan plan, Options options);
   CudaExecutor(Group& group, ProvenPlan plan) : CudaExecutor(group, std::move(plan), Options{}) {}
   CudaExecutor(CudaExecutor&&) noexcept;

@@ -16,9 +16,9 @@ namespace tileway::cuda {
 bool products_found();
 std::string products_text();
 
-// How many multiprocessors the resident blocks of a GPU leave to the library at the least. Its kernels do not spin and
-// so need not all run at once; but blocks of a cluster run together on neighbours, and what is left need not lie
-// together: of 16 two always do.
+// How many multiprocessors the resident blocks of a GPU leave to the library at the least. Its kernels wait for no
+// others and so need not all run at once; but blocks of a cluster run together on neighbours, and what is left need not
+// lie together: of 16 two always do.
 inline constexpr int kLibraryMultiprocessors = 16;
 // The largest cluster that finds room on `free` multiprocessors wherever they lie: a data centre's GPU has eight groups
 // of neighbours (GPCs) at most.
