@@ -2,10 +2,10 @@
 //
 // A block is a lane. Its workers take the tasks one after the other: all waits of the task, then its body, then its
 // notifications; that is stricter than a plan demands (docs/MEMORY_MODEL.md). Lanes of engines that are streams (copy
-// engine, collective library) can only wait for constants in local memory and cannot be called back, so a block each
-// lends them two of its service warps: one waits for a task's signals and opens the task's gate, the other waits until
-// the stream says that the task is done and raises the notifications. Thus whatever waits for a signal is resident and
-// has a deadline.
+// engine, collective library, library of products) can only wait for constants in local memory and cannot be called
+// back, so a block each lends them two of its service warps: one waits for a task's signals and opens the task's gate,
+// the other waits until the stream says that the task is done and raises the notifications. Thus whatever waits for a
+// signal is resident and has a deadline.
 //
 // Who waits in vain records it and gives up for the rank: from then on no body runs and no signal is raised, gates open
 // at once, and so the kernel and all streams of the run end. The gates of collectives stay closed: what such a call

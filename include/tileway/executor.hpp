@@ -117,10 +117,11 @@ class CudaExecutor final : public Executor {
     std::map<std::string, Address> memory{};
   };
 
-  // Throws Error (system) where there is no GPU, no NVRTC, no NCCL for a plan with joints or no way to a peer's memory,
-  // and Error (invalid) where the lanes of all ranks on a GPU, and what NCCL runs beside them, do not fit it at once,
-  // or what Options::memory names is no part of this rank's or cannot lie there. May take some seconds where kernels
-  // are not in the cache.
+  // Throws Error (system) where there is no GPU, no NVRTC, no NCCL for a plan with joints, no cuBLASLt for one with
+  // library lanes or no way to a peer's memory, and Error (invalid) where the lanes of all ranks on a GPU, and what
+  // NCCL runs beside them, do not fit it at once or leave cuBLASLt too little, it cannot do a product, or what
+  // Options::memory names is no part of this rank's or cannot lie there. May take some seconds where kernels are not in
+  // the cache.
   CudaExecutor(Group& group, ProvenPlan plan, Options options);
   CudaExecutor(Group& group, ProvenPlan plan) : CudaExecutor(group, std::move(plan), Options{}) {}
   CudaExecutor(CudaExecutor&&) noexcept;

@@ -29,7 +29,9 @@ class Schedule {
   // Overlapped, and every product or other computation that only a communication reads, and whose tiles each go to one
   // place, is fused with it.
   static Schedule fused(const Program& program);
-  // "unfused", "overlapped", "fused" or "collective"; throws Error (invalid) otherwise.
+  // Overlapped, with every matmul on the library of matrix products: plans for it need a topology with library lanes.
+  static Schedule library(const Program& program);
+  // "unfused", "overlapped", "fused", "collective" or "library"; throws Error (invalid) otherwise.
   static Schedule named(const Program& program, std::string_view name);
 
   // Lets `consumer` start on the tiles of `producer` that are done, tile by tile. Legal where consumer reads producer
@@ -53,9 +55,13 @@ class Schedule {
   // topology has them. compute: compute lanes. collective: a collective library reduces each tile in one call that all
   // members make; legal for an all_reduce, over any group. Its tiles are contiguous memory: they cut one dimension, and
   // all those inside it are whole. The library adds in an order of its own: with more than two ranks sums of floating
-  // numbers may differ in their last bits from other schedules' and between runs. Throws Error (invalid) with the
-  // reason where it is not legal.
-  Schedule& engine(Tensor communication, Engine engine);
+  // numbers may differ in their last bits from other schedules' and between runs.
+  // Or what computes a matmul. compute, which is what it has without a choice: compute lanes. library: a library of
+  // matrix products (cuBLASLt), a call a tile; tiles are then of whole rows, a few for each destination, unless tile()
+  // says otherwise. It adds along k in fp32 in an order of its own, which may depend on the tile: such a schedule does
+  // not agree with others bit for bit. And it may cut the operands of a tf32 product where others round them.
+  // Throws Error (invalid) with the reason where it is not legal.
+  Schedule& engine(Tensor value, Engine engine);
 
   const std::string& name() const { return name_; }
   bool overlaps(int producer, int consumer) const { return overlap_.contains({producer, consumer}); }
@@ -63,6 +69,7 @@ class Schedule {
   const Shape* tile_of(int op) const;
   int group_of(int op) const;
   AllReduce all_reduce_of(int op) const;
+  // What was chosen; copy where nothing was.
   Engine engine_of(int op) const;
   // Of a communication: how many tiles for each destination its producer's tasks bring there themselves.
   int fused_tiles_of(int op) const;
@@ -91,9 +98,10 @@ struct Lowered {
 
 // Any program, any schedule of it, any topology with as many ranks as the program; throws Error (invalid) where the
 // schedule gives collectives to a library and the topology has no collective lane for each group of ranks of a rank, or
-// their tiles are not contiguous. The order of tasks in the lanes is
-// that of a simulated run, in which ready tasks that more transfers depend on go first and every rank starts with a
-// different peer; so a lane's order never contradicts a dependency and strictly serial lanes cannot deadlock.
+// their tiles are not contiguous; or where it gives products to a library and the topology has no library lanes. The
+// order of tasks in the lanes is that of a simulated run, in which ready tasks that more transfers depend on go first
+// and every rank starts with a different peer; so a lane's order never contradicts a dependency and strictly serial
+// lanes cannot deadlock.
 Lowered lower(const Program& program, const Schedule& schedule, const Topology& topology);
 
 }  // namespace tileway

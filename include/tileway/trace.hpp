@@ -21,6 +21,7 @@ struct TraceEvent {
 struct TraceSummary {
   double span_us = 0;       // from the first event to the last
   double computing_us = 0;  // compute lanes in tasks
+  double library_us = 0;    // library lanes in tasks
   double waiting_us = 0;    // compute lanes waiting for signals
   double sending_us = 0;    // tasks that write to another rank
 };

@@ -52,6 +52,8 @@ std::string nvrtc() { return text_of("TILEWAY_NVRTC"); }
 
 std::string nccl() { return text_of("TILEWAY_NCCL"); }
 
+std::string cublaslt() { return text_of("TILEWAY_CUBLASLT"); }
+
 std::string cache_directory() {
   if (const std::string value = text_of("TILEWAY_CACHE"); !value.empty()) return value;
   if (const std::string value = text_of("XDG_CACHE_HOME"); !value.empty()) return value + "/tileway";

@@ -23,6 +23,8 @@ std::optional<Launch> launch();
 std::string nvrtc();
 // That of NCCL: TILEWAY_NCCL, or empty.
 std::string nccl();
+// That of cuBLASLt: TILEWAY_CUBLASLT, or empty.
+std::string cublaslt();
 // Where compiled kernels are kept: TILEWAY_CACHE, or tileway in XDG_CACHE_HOME or in .cache of HOME.
 std::string cache_directory();
 

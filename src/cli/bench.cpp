@@ -143,12 +143,15 @@ Measured measure(Group& group, const Options& options, const Program& program, c
     for (int i = 0; i < options.repeat; ++i) {
       group.barrier("a traced run");
       executor.run();
-      compute.us.push_back(summarise(plan, executor.trace()).computing_us / plan.topology.lanes);
+      const TraceSummary summary = summarise(plan, executor.trace());
+      compute.us.push_back(std::max(summary.computing_us / plan.topology.lanes,
+                                    summary.library_us / std::max(1, plan.topology.library)));
     }
     compute.us = slowest(group, compute.us);
     check(group, executor, program, options.seed, row);
     if (measured.rows.empty()) {
-      // The bound: the first schedule's tasks on every compute lane without a wait, or its bytes at the link's speed.
+      // The bound: the first schedule's tasks on every lane that computes without a wait, or its bytes at the link's
+      // speed.
       const double link = static_cast<double>(most_sent_by_a_rank(plan)) / measured.link_gb_s * 1e-3;
       measured.bound_us = std::max(quantile(compute.us, 0.5), link);
       compute.max_error = row.max_error;

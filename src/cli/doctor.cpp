@@ -9,6 +9,7 @@
 #include "cli/command.hpp"
 #include "cli/machine.hpp"
 #include "runtime/cuda/compile.hpp"
+#include "runtime/cuda/cublaslt.hpp"
 #include "runtime/cuda/driver.hpp"
 #include "runtime/cuda/nccl.hpp"
 #include "tileway/ops.hpp"
@@ -43,6 +44,13 @@ void report_cuda(nlohmann::ordered_json& report) {
                  ? "found: " + cuda::collectives_text()
                  : "missing: --schedule collective reduces by it; pip install nvidia-nccl-cu13, or install NCCL (" +
                        cuda::collectives_text() + ")");
+  report["libraries"]["cuBLASLt"] = cuda::products_found();
+  fmt::print("  cuBLASLt     {}\n",
+             cuda::products_found()
+                 ? "found: " + cuda::products_text()
+                 : "missing: --schedule library multiplies by it; pip install nvidia-cublas, or install the CUDA "
+                   "toolkit (" +
+                       cuda::products_text() + ")");
 }
 
 int doctor(const std::string& json_path) {

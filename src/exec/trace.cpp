@@ -15,7 +15,9 @@ TraceSummary summarise(const Plan& plan, const std::vector<TraceEvent>& events) 
     const Task& task = plan.tasks[event.task];
     const double busy = static_cast<double>(event.end - event.begin) * 1e-3;
     if (plan.bytes_sent(task) > 0 || task.joint != -1) summary.sending_us += busy;
-    if (plan.lanes[task.lane].engine != Engine::compute) continue;
+    const Engine engine = plan.lanes[task.lane].engine;
+    if (engine == Engine::library) summary.library_us += busy;
+    if (engine != Engine::compute) continue;
     summary.computing_us += busy;
     summary.waiting_us += static_cast<double>(event.begin - event.wait_begin) * 1e-3;
   }

@@ -43,8 +43,9 @@ class Hash {
     add_all(start, extent);
   }
   void add(const Topology& topology) {
-    const auto& [ranks, lanes, copy, collective, lane_gflops, lane_gb_s, link_gb_s, link_us] = topology;
-    add_all(ranks, lanes, copy, collective, lane_gflops, lane_gb_s, link_gb_s, link_us);
+    const auto& [ranks, lanes, copy, collective, library, movers, lane_gflops, lane_gb_s, link_gb_s, link_us] =
+        topology;
+    add_all(ranks, lanes, copy, collective, library, movers, lane_gflops, lane_gb_s, link_gb_s, link_us);
   }
   void add(const Buffer& buffer) {
     const auto& [name, rank, role, dtype, shape, symmetric, value, slots, shared] = buffer;

@@ -8,7 +8,7 @@
 
 namespace tileway {
 
-inline constexpr std::array<std::string_view, 3> kEngineNames{"compute", "copy", "collective"};
+inline constexpr std::array<std::string_view, kEngineCount> kEngineNames{"compute", "copy", "collective", "library"};
 inline constexpr std::array<std::string_view, 3> kRoleNames{"input", "constant", "scratch"};
 inline constexpr std::array<std::string_view, kSignalKindCount> kSignalKindNames{"add", "set", "gate", "packet"};
 inline constexpr std::array<std::string_view, 3> kStageNames{"load", "epilogue", "store"};

@@ -80,10 +80,10 @@ std::string to_text(const Plan& plan, bool full) {
     for (TaskId id : lane.tasks) ++counts[{plan.origins[plan.tasks[id].origin], std::string(name_of(lane.engine))}];
   }
   for (const std::string& origin : plan.origins) {
-    for (const Engine engine : {Engine::compute, Engine::copy, Engine::collective}) {
-      const auto found = counts.find({origin, std::string(name_of(engine))});
+    for (const std::string_view engine : kEngineNames) {
+      const auto found = counts.find({origin, std::string(engine)});
       if (found != counts.end())
-        text += fmt::format("  {:<24} {:>7} tasks on {} lanes\n", origin, found->second, name_of(engine));
+        text += fmt::format("  {:<24} {:>7} tasks on {} lanes\n", origin, found->second, engine);
     }
   }
   if (!full) return text;

@@ -16,7 +16,6 @@ namespace {
 
 constexpr int kMaxRanks = 4096;
 constexpr int kMaxLanes = 1024;
-constexpr int kGpuLanes = 16;  // from here on a lane is a thread block
 
 int whole(const std::string& key, double value, int low, int high) {
   TW_REQUIRE(value >= low && value <= high && value == static_cast<int>(value), ErrorKind::invalid, .where = "topology",
@@ -28,6 +27,21 @@ int whole(const std::string& key, double value, int low, int high) {
 }  // namespace
 
 std::string_view name_of(Engine engine) { return name_in(kEngineNames, engine); }
+
+int Topology::lanes_of(Engine engine) const {
+  switch (engine) {
+    case Engine::compute:
+      return lanes;
+    case Engine::copy:
+      return copy;
+    case Engine::collective:
+      return collective;
+    case Engine::library:
+      return library;
+  }
+  TW_ASSERT(!"an engine");
+  return 0;
+}
 
 Topology Topology::host(int ranks) {
   Topology topology;
@@ -71,21 +85,28 @@ Topology Topology::parse(std::string_view text) {
   topology.lanes = whole("lanes", take("lanes", topology.lanes), 1, kMaxLanes);
   topology.copy = whole("copy", take("copy", topology.copy), 0, kMaxLanes);
   topology.collective = whole("collective", take("collective", topology.collective), 0, kMaxLanes);
+  topology.library = whole("library", take("library", topology.library), 0, kMaxLanes);
+  topology.movers = whole("movers", take("movers", topology.movers), 0, kMaxLanes);
   topology.lane_gflops = take("lane_gflops", topology.lane_gflops);
   topology.lane_gb_s = take("lane_gb_s", topology.lane_gb_s);
   topology.link_gb_s = take("link_gb_s", topology.link_gb_s);
   topology.link_us = take("link_us", topology.link_us);
   TW_REQUIRE(topology.lane_gflops > 0 && topology.lane_gb_s > 0 && topology.link_gb_s > 0, ErrorKind::invalid,
              .where = "topology", .what = "a rate of zero", .expected = "positive rates");
-  TW_REQUIRE(values.empty(), ErrorKind::invalid, .where = "topology",
-             .what = "unknown key '" + values.begin()->first + "'",
-             .expected = "ranks, lanes, copy, collective, lane_gflops, lane_gb_s, link_gb_s or link_us");
+  TW_REQUIRE(topology.movers < topology.lanes, ErrorKind::invalid, .where = "topology",
+             .what = "movers are set aside from the lanes, and none is left to compute",
+             .expected = fmt::format("less than {}", topology.lanes), .got = std::to_string(topology.movers));
+  TW_REQUIRE(
+      values.empty(), ErrorKind::invalid, .where = "topology", .what = "unknown key '" + values.begin()->first + "'",
+      .expected = "ranks, lanes, copy, collective, library, movers, lane_gflops, lane_gb_s, link_gb_s or link_us");
   return topology;
 }
 
 std::string Topology::to_text() const {
-  return fmt::format("ranks={},lanes={},copy={},collective={},lane_gflops={},lane_gb_s={},link_gb_s={},link_us={}",
-                     ranks, lanes, copy, collective, lane_gflops, lane_gb_s, link_gb_s, link_us);
+  return fmt::format(
+      "ranks={},lanes={},copy={},collective={},library={},movers={},lane_gflops={},lane_gb_s={},link_gb_s={},link_us={"
+      "}",
+      ranks, lanes, copy, collective, library, movers, lane_gflops, lane_gb_s, link_gb_s, link_us);
 }
 
 }  // namespace tileway

@@ -55,8 +55,8 @@ TaskId TaskGraph::add_task(Engine engine, std::int32_t rank, std::int32_t origin
   task.writes = std::move(writes);
   plan.tasks.push_back(std::move(task));
   for (const Access& write : plan.tasks[id].writes) note_write(id, write);
-  moving.push_back(engine != Engine::compute);
-  engines.push_back(engine == Engine::copy && plan.topology.copy == 0 ? Engine::compute : engine);
+  moving.push_back(false);
+  engines.push_back(engine);
   return id;
 }
 

@@ -67,6 +67,7 @@ void Lowering::lower_collective(int index, std::int32_t origin, const Tiling& wh
       Held& result = held_[index][m];
       const TaskId call = graph_.add_task(Engine::collective, result.rank, origin, body, {reading(partial, box)},
                                           {writing(result.buffer, box)});
+      graph_.moving[call] = true;
       graph_.depend(call, partial, box, fine(source, index));
       result.tiling.overlapping(box, [&](std::size_t cell) { result.writers[cell].push_back(call); });
       calls.push_back(call);

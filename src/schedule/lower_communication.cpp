@@ -28,6 +28,15 @@ int owner_of(const Box& box, const TensorType& type) {
   return -1;
 }
 
+namespace {
+
+// The parts of a tile that one task each moves: an engine's operation takes all of it.
+std::vector<Box> moved_parts(const Box& tile, Engine engine, const Topology& topology) {
+  return engine == Engine::compute ? mover_pieces(tile, topology) : std::vector<Box>{tile};
+}
+
+}  // namespace
+
 Tiling Lowering::cut_at_shards(int index, const Shape& tile) const {
   const Op& op = op_at(index);
   const Shape& whole = op.type.shape;
@@ -103,17 +112,15 @@ void Lowering::move(int index, std::int32_t origin, const Box& box, int sender, 
   Held& held_to = held_[index][receiver];
   // What stays at home does not queue behind what is sent.
   const Engine engine = held_from.rank == held_to.rank ? Engine::compute : mover(index);
-  const auto move_piece = [&](const Box& from_piece, const Box& to_piece) {
+  const std::vector<Box> from_parts = moved_parts(from_box, engine, graph_.plan.topology);
+  const std::vector<Box> to_parts = moved_parts(to_box, engine, graph_.plan.topology);
+  for (std::size_t i = 0; i < from_parts.size(); ++i) {
     const TaskId task = graph_.add_task(engine, held_from.rank, origin, {.kind = Body::Kind::copy},
-                                        {reading(held_from, from_piece)}, {writing(held_to.buffer, to_piece)});
+                                        {reading(held_from, from_parts[i])}, {writing(held_to.buffer, to_parts[i])});
     graph_.moving[task] = true;
-    graph_.depend(task, held_from, from_piece, fine(source, index));
-    held_to.written(to_piece, task);
-  };
-  if (engine != Engine::compute) return move_piece(from_box, to_box);
-  const std::vector<Box> from_pieces = lane_pieces(from_box, graph_.plan.topology);
-  const std::vector<Box> to_pieces = lane_pieces(to_box, graph_.plan.topology);
-  for (std::size_t i = 0; i < from_pieces.size(); ++i) move_piece(from_pieces[i], to_pieces[i]);
+    graph_.depend(task, held_from, from_parts[i], fine(source, index));
+    held_to.written(to_parts[i], task);
+  }
 }
 
 void Lowering::lower_reduction(int index, std::int32_t origin, const Tiling& whole) {
@@ -170,11 +177,13 @@ void Lowering::lower_reduction(int index, std::int32_t origin, const Tiling& who
           redirect(partial, box, staging[reducer][m], reduced[reducer].start, arrived.producers);
           continue;
         }
-        const TaskId put = graph_.add_task(mover(index), partial.rank, origin, copy, {reading(partial, box)},
-                                           {writing(staging[reducer][m], staged(m, box).box)});
-        graph_.moving[put] = true;
-        graph_.depend(put, partial, box, fine(source, index));
-        arrived.producers.push_back(put);
+        for (const Box& part : moved_parts(box, mover(index), graph_.plan.topology)) {
+          const TaskId put = graph_.add_task(mover(index), partial.rank, origin, copy, {reading(partial, part)},
+                                             {writing(staging[reducer][m], staged(m, part).box)});
+          graph_.moving[put] = true;
+          graph_.depend(put, partial, part, fine(source, index));
+          arrived.producers.push_back(put);
+        }
       }
       const bool to_all = !everyone && !op.type.placement.is_shard();
       for (const Box& piece : lane_pieces(box, graph_.plan.topology)) {
@@ -202,11 +211,13 @@ void Lowering::lower_reduction(int index, std::int32_t origin, const Tiling& who
       for (int m = 0; m < members; ++m) {
         if (m == reducer) continue;
         Held& peer = held_[index][m];
-        const TaskId put = graph_.add_task(mover(index), result.rank, origin, copy, {reading(result, box)},
-                                           {writing(peer.buffer, box)});
-        graph_.moving[put] = true;
-        graph_.depend(put, result, box, true);
-        peer.written(box, put);
+        for (const Box& part : moved_parts(box, mover(index), graph_.plan.topology)) {
+          const TaskId put = graph_.add_task(mover(index), result.rank, origin, copy, {reading(result, part)},
+                                             {writing(peer.buffer, part)});
+          graph_.moving[put] = true;
+          graph_.depend(put, result, part, true);
+          peer.written(part, put);
+        }
       }
     }
   }

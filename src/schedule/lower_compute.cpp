@@ -43,7 +43,9 @@ Tiling Lowering::compute_tiling(int index, int member) const {
     const Shape other = op.type.local_shape(m);
     if (volume(other) > volume(most)) most = other;
   }
-  Shape tile = default_tile(op, most, members_of(op.type), graph_.plan.topology);
+  const Topology& topology = graph_.plan.topology;
+  Shape tile = computer(index) == Engine::library ? default_library_tile(most, members_of(op.type), topology)
+                                                  : default_tile(op, most, members_of(op.type), topology);
   if (const Shape* chosen = schedule_.tile_of(index)) tile = *chosen;
   // A tile that an overlapped consumer sends on should not straddle two destinations.
   std::vector<std::vector<std::int64_t>> fixed(local.size());
@@ -132,6 +134,12 @@ Body Lowering::body_of(const Op& op, int member) const {
 
 void Lowering::lower_compute(int index, std::int32_t origin) {
   const Op& op = op_at(index);
+  const Engine engine = computer(index);
+  TW_REQUIRE(graph_.plan.topology.lanes_of(engine) > 0, ErrorKind::invalid,
+             .where = fmt::format("{}, {}", program_.name(), graph_.plan.origins[origin]),
+             .what = "the schedule gives it to a library of matrix products, and there is no lane for one",
+             .expected = "library=1 or more in the topology", .got = "library=0",
+             .hint = "Leave it multiprocessors: --topology ranks=2,lanes=16,copy=2,library=1");
   for (int member = 0; member < members_of(op.type); ++member) {
     Held held =
         new_held(op.type, member, fmt::format("%{}", index), Buffer::Role::scratch, compute_tiling(index, member));
@@ -148,7 +156,7 @@ void Lowering::lower_compute(int index, std::int32_t origin) {
       for (std::size_t k = in_place ? 1 : 0; k < op.operands.size(); ++k) {
         reads.push_back(reading(held_[op.operands[k]][member], operand_box(program_, op, k, member, box)));
       }
-      const TaskId task = graph_.add_task(Engine::compute, held.rank, origin, body, reads, {writing(held.buffer, box)});
+      const TaskId task = graph_.add_task(engine, held.rank, origin, body, reads, {writing(held.buffer, box)});
       for (std::size_t k = in_place ? 1 : 0; k < op.operands.size(); ++k) {
         Held& operand = held_[op.operands[k]][member];
         graph_.depend(task, operand, reads[in_place ? k - 1 : k].box, fine(op.operands[k], index));

@@ -35,7 +35,7 @@ void Lowering::lower_all_to_all_v(int index, std::int32_t origin) {
       const Engine engine = receiver == sender ? Engine::compute : mover(index);
       const TaskId put = graph_.add_task(engine, own.rank, origin, {.kind = Body::Kind::copy}, {reading(own, row)},
                                          {writing(table[receiver], {{sender, 0}, {1, members}})});
-      graph_.moving[put] = receiver != sender;
+      graph_.moving[put] = true;
       graph_.depend(put, own, row, false);
       known[receiver].producers.push_back(put);
     }
@@ -66,6 +66,7 @@ void Lowering::lower_all_to_all_v(int index, std::int32_t origin) {
       const Body body{.kind = Body::Kind::copy_rows, .from = sender, .to = receiver};
       const TaskId task = graph_.add_task(Engine::compute, from.rank, origin, body,
                                           {table_of(sender), reading(from, rows)}, {slice_of(sender)});
+      graph_.moving[task] = true;
       graph_.depend(task, from, rows, false);
       known[sender].consumers.push_back(task);
       wrote(task);

@@ -30,7 +30,12 @@ class Lowering {
   }
   // What moves the tiles of a communication that no library does.
   Engine mover(int index) const {
-    return schedule_.engine_of(index) == Engine::compute ? Engine::compute : Engine::copy;
+    const bool lanes = schedule_.engine_of(index) == Engine::compute || graph_.plan.topology.copy == 0;
+    return lanes ? Engine::compute : Engine::copy;
+  }
+  // What computes the tiles of a computation.
+  Engine computer(int index) const {
+    return schedule_.engine_of(index) == Engine::library ? Engine::library : Engine::compute;
   }
   bool fine(int producer, int consumer) const { return schedule_.overlaps(producer, consumer); }
 

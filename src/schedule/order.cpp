@@ -14,7 +14,19 @@
 namespace tileway {
 namespace {
 
-constexpr int kEngines = 2;  // whose lanes are all alike
+// The stations of a rank: one for each engine, and one for the compute lanes that are set aside to move bytes.
+constexpr std::size_t kStations = kEngineCount + 1;
+
+std::size_t station_of_lanes(std::int32_t rank, Engine engine, bool movers) {
+  return static_cast<std::size_t>(rank) * kStations + (movers ? kEngineCount : static_cast<std::size_t>(engine));
+}
+
+// How many compute lanes a lane is worth: a library of matrix products has what the compute lanes of a GPU leave; on
+// the host it is a thread.
+double lanes_worth(const Topology& topology, Engine engine) {
+  if (engine != Engine::library || topology.lanes < Topology::kGpuLanes) return 1;
+  return std::max(1.0, 1.0 * (Topology::gpus(1).lanes - topology.lanes) / topology.library);
+}
 
 // What puts one ready task before another.
 struct Urgency {
@@ -130,8 +142,8 @@ Communicators communicators_of(const TaskGraph& graph) {
   return all;
 }
 
-// One engine of one rank: its lanes, and the tasks that could start. Or a communicator, which takes one joint after the
-// other: its first member stands for all.
+// Lanes of one rank that are all alike, and the tasks that could start there. Or a communicator, which takes one joint
+// after the other: its first member stands for all.
 struct Station {
   std::vector<std::int32_t> free_lanes;  // a stack; lanes that do least come out first at the start
   std::priority_queue<std::pair<std::array<std::int32_t, 5>, TaskId>> ready;
@@ -160,7 +172,8 @@ double task_us(const Plan& plan, const Task& task) {
     }
   }
   const std::int64_t sent = plan.bytes_sent(task);
-  double us = bytes / (topology.lane_gb_s * 1e3);
+  const double worth = lanes_worth(topology, plan.lanes[task.lane].engine);
+  double us = bytes / (worth * topology.lane_gb_s * 1e3);
   if (sent > 0) us = static_cast<double>(sent) / (topology.link_gb_s * 1e3);
   if (task.joint != -1) {  // as if by a ring of all ranks: of what is read or written
     const double steps = 2.0 * (plan.ranks() - 1);
@@ -168,7 +181,8 @@ double task_us(const Plan& plan, const Task& task) {
   }
   if (body.kind == Body::Kind::matmul) {
     const double k = static_cast<double>(task.reads[0].box.extent.back());
-    us = std::max(us * 0.1, 2e-3 * static_cast<double>(task.writes[0].box.volume()) * k / topology.lane_gflops);
+    const double gflops = worth * topology.lane_gflops;
+    us = std::max(us * 0.1, 2e-3 * static_cast<double>(task.writes[0].box.volume()) * k / gflops);
   }
   return us + kStart;
 }
@@ -178,10 +192,16 @@ std::vector<Lowered::Span> assign_lanes(TaskGraph& graph) {
   Links links = links_of(graph);
   const std::vector<Urgency> urgency = urgencies(graph, links);
   Communicators communicators = communicators_of(graph);
-  const int per_rank = plan.topology.lanes + plan.topology.copy;
+  std::vector<Station> stations(static_cast<std::size_t>(plan.ranks()) * kStations + communicators.ranks.size());
+  const std::size_t calls = stations.size() - communicators.ranks.size();  // the first communicator's
   for (std::int32_t rank = 0; rank < plan.ranks(); ++rank) {
-    for (int l = 0; l < per_rank; ++l) {
-      plan.lanes.push_back({rank, l < plan.topology.lanes ? Engine::compute : Engine::copy, {}});
+    for (const Engine engine : {Engine::compute, Engine::copy, Engine::library}) {
+      for (int l = 0; l < plan.topology.lanes_of(engine); ++l) {
+        const bool moves = engine == Engine::compute && l < plan.topology.movers;
+        stations[station_of_lanes(rank, engine, moves)].free_lanes.push_back(
+            static_cast<std::int32_t>(plan.lanes.size()));
+        plan.lanes.push_back({rank, engine, {}});
+      }
     }
     for (std::size_t c = 0; c < communicators.ranks.size(); ++c) {
       const std::vector<std::int32_t>& ranks = communicators.ranks[c];
@@ -190,21 +210,16 @@ std::vector<Lowered::Span> assign_lanes(TaskGraph& graph) {
       plan.lanes.push_back({rank, Engine::collective, {}});
     }
   }
-  const std::size_t alike = static_cast<std::size_t>(plan.ranks()) * kEngines;
-  std::vector<Station> stations(alike + communicators.ranks.size());
+  for (std::size_t c = 0; c < communicators.ranks.size(); ++c)
+    stations[calls + c].free_lanes.push_back(communicators.lanes[c].front());
+  for (Station& station : stations) std::reverse(station.free_lanes.begin(), station.free_lanes.end());
   const auto station_of = [&](TaskId id) -> Station& {
     const Task& task = plan.tasks[id];
-    if (task.joint != -1) return stations[alike + communicators.of_joint[task.joint]];
-    return stations[static_cast<std::size_t>(task.rank) * kEngines + static_cast<std::size_t>(graph.engines[id])];
+    if (task.joint != -1) return stations[calls + communicators.of_joint[task.joint]];
+    const Engine engine = graph.engines[id];
+    const bool moves = engine == Engine::compute && graph.moving[id] && plan.topology.movers > 0;
+    return stations[station_of_lanes(task.rank, engine, moves)];
   };
-  for (auto lane = static_cast<std::int32_t>(plan.lanes.size()) - 1; lane >= 0; --lane) {
-    const Engine engine = plan.lanes[lane].engine;
-    if (engine == Engine::collective) continue;
-    stations[static_cast<std::size_t>(plan.lanes[lane].rank) * kEngines + static_cast<std::size_t>(engine)]
-        .free_lanes.push_back(lane);
-  }
-  for (std::size_t c = 0; c < communicators.ranks.size(); ++c)
-    stations[alike + c].free_lanes.push_back(communicators.lanes[c].front());
   std::vector<std::size_t> members_ready(graph.joints.size(), 0);
   const auto make_ready = [&](TaskId id) {
     const std::int32_t joint = plan.tasks[id].joint;
@@ -295,7 +310,7 @@ void assign_signals(TaskGraph& graph) {
     const auto signal = static_cast<SignalId>(plan.signals.size());
     const auto total = static_cast<std::uint32_t>(join.producers.size());
     plan.signals.push_back({join.rank, SignalInfo::Kind::add, total});
-    // A copy engine is not part of the device that computes.
+    // An engine that is a stream is not part of the device that computes.
     const auto computes = [&](TaskId task) { return plan.lanes[plan.tasks[task].lane].engine == Engine::compute; };
     const bool engine_waits = !std::all_of(join.consumers.begin(), join.consumers.end(), computes);
     for (TaskId producer : join.producers) {

@@ -87,14 +87,24 @@ Schedule Schedule::collective(const Program& program) {
   return schedule;
 }
 
+Schedule Schedule::library(const Program& program) {
+  Schedule schedule = overlapped(program);
+  schedule.name_ = "library";
+  for (std::size_t i = 0; i < program.ops().size(); ++i) {
+    if (program.ops()[i].kind == OpKind::matmul) schedule.engines_[static_cast<int>(i)] = Engine::library;
+  }
+  return schedule;
+}
+
 Schedule Schedule::named(const Program& program, std::string_view name) {
   if (name == "unfused") return unfused(program);
   if (name == "overlapped") return overlapped(program);
   if (name == "fused") return fused(program);
   if (name == "collective") return collective(program);
+  if (name == "library") return library(program);
   throw Error(ErrorKind::invalid, {.where = "schedule",
                                    .what = "unknown name",
-                                   .expected = "unfused, overlapped, fused or collective",
+                                   .expected = "unfused, overlapped, fused, collective or library",
                                    .got = std::string(name)});
 }
 
@@ -162,12 +172,19 @@ Schedule& Schedule::all_reduce(Tensor communication, AllReduce algorithm) {
   return *this;
 }
 
-Schedule& Schedule::engine(Tensor communication, Engine engine) {
-  const int index = communication.index();
-  const Op& op = communication.program().ops()[index];
+Schedule& Schedule::engine(Tensor value, Engine engine) {
+  const int index = value.index();
+  const Op& op = value.program().ops()[index];
   const std::string where = fmt::format("engine {} of {}", name_of(engine), described(op));
-  TW_REQUIRE(is_communication(op.kind), ErrorKind::invalid, .where = where,
-             .what = "only a communication's tiles are moved by an engine of choice");
+  if (engine == Engine::library) {
+    TW_REQUIRE(op.kind == OpKind::matmul, ErrorKind::invalid, .where = where,
+               .what = "the library has matrix products only", .expected = "a matmul",
+               .got = std::string(name_of(op.kind)), .hint = "Leave it to compute lanes");
+  } else {
+    const bool back = op.kind == OpKind::matmul && engine == Engine::compute;
+    TW_REQUIRE(is_communication(op.kind) || back, ErrorKind::invalid, .where = where,
+               .what = "only a communication's tiles are moved by an engine of choice");
+  }
   if (engine == Engine::collective) {
     TW_REQUIRE(op.kind == OpKind::all_reduce, ErrorKind::invalid, .where = where,
                .what = "the collective engine has no tiles of this operation", .expected = "an all_reduce",

@@ -1,6 +1,7 @@
 #include "schedule/tiling.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "tileway/error.hpp"
 
@@ -10,8 +11,28 @@ namespace {
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Resident thread blocks are many and want tiles of a fixed size; CPU threads are few and want few tiles.
-constexpr int kManyLanes = 16;
 constexpr std::int64_t kBlockElements = std::int64_t{128} * 256;
+// What one of a few blocks should have to move at once, so that it moves for longer than it takes to wait and to
+// notify.
+constexpr std::int64_t kMoverElements = 4 * kBlockElements;
+
+bool has_blocks(const Topology& topology) { return topology.lanes >= Topology::kGpuLanes; }
+
+// As many pieces as blocks of a usual size would take, but no more than `most`.
+std::vector<Box> pieces_of(const Box& box, const Topology& topology, std::int64_t most) {
+  std::size_t d = 0;
+  while (d < box.extent.size() && box.extent[d] == 1) ++d;
+  if (!has_blocks(topology) || d == box.extent.size() || box.empty()) return {box};
+  const std::int64_t blocks = (box.volume() + kBlockElements / 2) / kBlockElements;
+  const std::int64_t step = ceil_div(box.extent[d], std::clamp<std::int64_t>(blocks, 1, most));
+  std::vector<Box> pieces;
+  for (std::int64_t begin = 0; begin < box.extent[d]; begin += step) {
+    pieces.push_back(box);
+    pieces.back().start[d] += begin;
+    pieces.back().extent[d] = std::min(step, box.extent[d] - begin);
+  }
+  return pieces;
+}
 
 }  // namespace
 
@@ -88,17 +109,12 @@ Shape cut_into(const Shape& shape, std::int64_t pieces, const Shape& least) {
 }
 
 std::vector<Box> lane_pieces(const Box& box, const Topology& topology) {
-  std::size_t d = 0;
-  while (d < box.extent.size() && box.extent[d] == 1) ++d;
-  if (topology.lanes < kManyLanes || d == box.extent.size() || box.empty()) return {box};
-  const std::int64_t step = std::max<std::int64_t>(1, kBlockElements / (box.volume() / box.extent[d]));
-  std::vector<Box> pieces;
-  for (std::int64_t begin = 0; begin < box.extent[d]; begin += step) {
-    pieces.push_back(box);
-    pieces.back().start[d] += begin;
-    pieces.back().extent[d] = std::min(step, box.extent[d] - begin);
-  }
-  return pieces;
+  return pieces_of(box, topology, std::numeric_limits<std::int64_t>::max());
+}
+
+std::vector<Box> mover_pieces(const Box& box, const Topology& topology) {
+  if (topology.movers == 0) return lane_pieces(box, topology);
+  return pieces_of(box, topology, topology.movers);
 }
 
 bool keeps_whole(const Op& op, const Program& program, int member, std::size_t dim) {
@@ -124,7 +140,7 @@ bool keeps_whole(const Op& op, const Program& program, int member, std::size_t d
 Shape default_tile(const Op& op, const Shape& local, int members, const Topology& topology) {
   const std::size_t dims = local.size();
   const std::int64_t elements = volume(local);
-  const bool many = topology.lanes >= kManyLanes;
+  const bool many = has_blocks(topology);
   std::int64_t pieces = many ? ceil_div(elements, kBlockElements) : std::max(2 * topology.lanes, 4 * members);
   Shape least = Shape::filled(dims, 1);
   if (op.kind == OpKind::matmul) {
@@ -137,12 +153,22 @@ Shape default_tile(const Op& op, const Shape& local, int members, const Topology
   return cut_into(local, pieces, least);
 }
 
+Shape default_library_tile(const Shape& local, int members, const Topology& topology) {
+  Topology beside_copies = topology;
+  beside_copies.copy = std::max(1, topology.copy);  // a call is worth as much as an operation of a copy engine
+  Shape tile = default_communication_tile(local, members, beside_copies);
+  tile[tile.size() - 1] = local.back();
+  return tile;
+}
+
 Shape default_communication_tile(const Shape& whole, int members, const Topology& topology) {
   const std::int64_t elements = volume(whole);
   std::int64_t pieces = std::max(std::min<std::int64_t>(std::int64_t{4} * members, elements / 1024), elements >> 20);
-  if (topology.lanes >= kManyLanes && topology.copy == 0) {
+  if (has_blocks(topology) && topology.copy == 0 && topology.movers > 0) {
+    pieces = elements / (kMoverElements * topology.movers);
+  } else if (has_blocks(topology) && topology.copy == 0) {
     pieces = ceil_div(elements, kBlockElements);
-  } else if (topology.lanes >= kManyLanes) {
+  } else if (has_blocks(topology)) {
     // An operation of a copy engine costs as much as a megabyte or two of link time, so it should move several; what
     // was measured on two H200s: four million elements a piece were as good as any, and better than fewer at 1024 rows.
     pieces = elements >> 22;

@@ -27,17 +27,20 @@ std::vector<std::int64_t> cut_dimension(std::int64_t extent, std::int64_t step, 
 // Tile extents that cut `shape` into about `pieces` tiles, outer dimensions first, no tile thinner than `least`.
 Shape cut_into(const Shape& shape, std::int64_t pieces, const Shape& least);
 
-// The part of a communication's tile that one resident thread block should take: a tile of a copy engine is too much
-// for it. Cut along the first dimension that can be, so that each piece is contiguous where the tile is packed; whole
-// where lanes are few.
+// The part of a communication's tile that one resident thread block should reduce: a tile of a copy engine is too much
+// for it. Cut evenly along the first dimension that can be, so that each piece is contiguous where the tile is packed;
+// whole where lanes are few.
 std::vector<Box> lane_pieces(const Box& box, const Topology& topology);
+// The part that one should move: as above, and no more pieces than there are movers, where there are any.
+std::vector<Box> mover_pieces(const Box& box, const Topology& topology);
 
 // Whether a tile of what a member computes must take a dimension whole for the body to be able to work on it.
 bool keeps_whole(const Op& op, const Program& program, int member, std::size_t dim);
 
-// Tile extents that suit the topology, for what one member computes and for the whole tensor that a communication
-// moves.
+// Tile extents that suit the topology: for what one member computes, by compute lanes or by a library; and for the
+// whole tensor that a communication moves.
 Shape default_tile(const Op& op, const Shape& local, int members, const Topology& topology);
+Shape default_library_tile(const Shape& local, int members, const Topology& topology);
 Shape default_communication_tile(const Shape& whole, int members, const Topology& topology);
 
 }  // namespace tileway

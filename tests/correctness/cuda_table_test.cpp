@@ -4,13 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <set>
 
 #include "exec/cuda/copy_engine.hpp"
+#include "exec/cuda/library_engine.hpp"
 #include "exec/cuda/table.hpp"
 #include "exec/cuda/variant.hpp"
+#include "exec/host/kernels/kernels.hpp"
 #include "runtime/cuda/compile.hpp"
 #include "support/run.hpp"
 #include "tileway/error.hpp"
@@ -35,10 +39,11 @@ std::vector<std::int64_t> small_size(const Operator& op) {
 TEST(CudaTable, ReadBackItIsThePlanThatWasProven) {
   for (const Operator& op : operators()) {
     for (int ranks : {1, 2, 3, 5}) {
-      for (int copy : {0, 2}) {
+      for (const char* rest : {"copy=0", "copy=2", "copy=0,movers=4", "copy=2,library=1"}) {
         const Program program = make_program(op, ranks, DType::bf16, small_size(op));
-        const Topology topology = testing::small_topology(ranks, 20, copy);
-        const ProvenPlan proven = ProvenPlan::prove(lower(program, Schedule::overlapped(program), topology).plan);
+        const Topology topology = Topology::parse(fmt::format("ranks={},lanes=20,{}", ranks, rest));
+        const Schedule schedule = topology.library > 0 ? Schedule::library(program) : Schedule::overlapped(program);
+        const ProvenPlan proven = ProvenPlan::prove(lower(program, schedule, topology).plan);
         const Plan& plan = proven.plan();
         const PlanLayout layout(plan);
         const Addresses addresses = made_up(plan, layout);
@@ -136,6 +141,15 @@ TEST(CudaKernels, OfAllOperatorsCompileForEveryArchitectureAndWgmmaIsNotSerialis
   fmt::print("{} kernels for 3 architectures\n", images);
 }
 
+TEST(CudaKernels, BesideALibraryHaveNoProductsAndLessToHold) {
+  ASSERT_TRUE(compiler_found()) << compiler_text();
+  const Program program = make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, {});
+  const Topology topology = Topology::parse("ranks=2,lanes=16,copy=2,library=1");
+  const KernelText text(lower(program, Schedule::library(program), topology).plan, "sm_90a");
+  EXPECT_EQ(text.products_text(), "none");
+  EXPECT_EQ(compile(text.source(), "tileway_run", "sm_90a").cubin.substr(1, 3), "ELF");
+}
+
 // Boxes of random larger buffers, filled with their elements' numbers; copies are carried out as a copy engine would.
 TEST(CopyEngine, CopiesMoveTheElementsOfOneBoxToThoseOfTheOther) {
   std::mt19937 random(3);
@@ -193,6 +207,95 @@ TEST(CopyEngine, CopiesMoveTheElementsOfOneBoxToThoseOfTheOther) {
     ASSERT_EQ(to.memory, expected) << "round " << round;
   }
   EXPECT_LT(copies_made, 2000U * 12) << "rows that lie evenly apart are one copy";
+}
+
+// A box of a random larger buffer of small whole numbers.
+struct Operand {
+  std::vector<float> memory;
+  View view{};
+  host::View host_view;
+
+  Operand(const Dims& extents, const std::function<i64(int)>& below) {
+    view.dims = static_cast<u32>(extents.size());
+    view.slots = 1;
+    i64 stride = 1;
+    i64 offset = 0;
+    host_view.strides = extents;
+    for (u32 d = view.dims; d-- > 0;) {
+      const i64 start = below(3) == 0 ? below(3) : 0;
+      view.extent[d] = extents[d];
+      view.stride[d] = host_view.strides[d] = stride;
+      offset += start * stride;
+      stride *= std::max<i64>(1, extents[d]) + start + (below(3) == 0 ? below(3) : 0);
+    }
+    memory.resize(static_cast<std::size_t>(stride));
+    for (float& element : memory) element = static_cast<float>(below(5) - 2);
+    view.data = reinterpret_cast<Address>(memory.data() + offset);
+    host_view.extent = extents;
+    aim(memory);
+  }
+  // Has the host work on other memory of the kind.
+  void aim(std::vector<float>& other) {
+    const auto offset = reinterpret_cast<float*>(view.data) - memory.data();
+    host_view.data = reinterpret_cast<std::byte*>(other.data() + offset);
+  }
+};
+
+// Calls are carried out as a library would, by strides alone.
+void carry_out(const Products& call) {
+  const auto at = [](const Products::Matrices& matrices, i64 batch, i64 row, i64 column) {
+    return reinterpret_cast<float*>(matrices.first) + batch * matrices.batch_stride + row * matrices.row_stride +
+           column;
+  };
+  for (i64 i = 0; i < call.count; ++i) {
+    for (i64 row = 0; row < call.m; ++row) {
+      for (i64 column = 0; column < call.n; ++column) {
+        float sum = 0;
+        for (i64 k = 0; k < call.k; ++k) sum += *at(call.a, i, row, k) * *at(call.b, i, k, column);
+        *at(call.c, i, row, column) = sum;
+      }
+    }
+  }
+}
+
+TEST(LibraryEngine, ProductsAreThoseOfTheBodyForAnyBoxesAndLeadingDimensions) {
+  std::mt19937 random(5);
+  const auto below = [&](int n) { return static_cast<i64>(random() % static_cast<unsigned>(n)); };
+  std::size_t calls_made = 0;
+  std::size_t batches = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const i64 m = below(5), n = below(5), k = below(5);
+    Dims lead;
+    for (i64 d = below(4); d > 0; --d) lead.push_back(1 + below(3));
+    // An operand has all leading dimensions or only the last ones, and 1 where it is the same for all.
+    const auto shape_of = [&](i64 rows, i64 columns, bool whole) {
+      Dims shape;
+      const std::size_t left_out = whole ? 0 : static_cast<std::size_t>(below(static_cast<int>(lead.size()) + 1));
+      for (std::size_t d = left_out; d < lead.size(); ++d) shape.push_back(!whole && below(3) == 0 ? 1 : lead[d]);
+      shape.push_back(rows);
+      shape.push_back(columns);
+      return shape;
+    };
+    const bool a_is_whole = below(2) == 0;
+    Operand a(shape_of(m, k, a_is_whole), below);
+    Operand b(shape_of(k, n, !a_is_whole), below);
+    Operand c(shape_of(m, n, true), below);
+    std::vector<float> expected = c.memory;
+    c.aim(expected);
+    const Body body{.kind = Body::Kind::matmul};
+    const std::array reads{a.host_view, b.host_view};
+    const std::array writes{c.host_view};
+    host::run_body({body, reads, writes});
+    for (const Products& call : products_of(a.view, b.view, c.view, DType::f32, false)) {
+      ++calls_made;
+      batches += call.count > 1;
+      EXPECT_TRUE(call.a.row_stride >= call.k && call.b.row_stride >= call.n && call.c.row_stride >= call.n);
+      carry_out(call);
+    }
+    ASSERT_EQ(c.memory, expected) << "round " << round;
+  }
+  EXPECT_GT(batches, 500U);
+  EXPECT_LT(calls_made, 3000U * 3) << "what lies evenly apart is one call";
 }
 
 }  // namespace

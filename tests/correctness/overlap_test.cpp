@@ -65,10 +65,16 @@ TEST(Overlap, TheFirstTransferDoesNotDependOnTheLastTile) {
   int checked = 0;
   for (const Operator& op : operators()) {
     for (int ranks : {2, 3, 5, 8}) {
-      for (const Topology& topology : {testing::small_topology(ranks, 1, 1), testing::small_topology(ranks, 3, 2),
-                                       Topology::parse(fmt::format("ranks={},lanes=132,copy=2", ranks))}) {
+      const auto topology_of = [&](const char* rest) {
+        return Topology::parse(fmt::format("ranks={},{}", ranks, rest));
+      };
+      for (const Topology& topology :
+           {testing::small_topology(ranks, 1, 1), testing::small_topology(ranks, 3, 2), topology_of("lanes=132,copy=2"),
+            topology_of("lanes=132,copy=0,movers=8"), topology_of("lanes=16,copy=2,library=1"),
+            topology_of("lanes=2,copy=1,library=1")}) {
         const Program program = make_program(op, ranks, DType::bf16, {});
-        const Plan plan = lower(program, Schedule::overlapped(program), topology).plan;
+        const Schedule schedule = topology.library > 0 ? Schedule::library(program) : Schedule::overlapped(program);
+        const Plan plan = lower(program, schedule, topology).plan;
         for (const auto& [producer, communication] : fed_communications(program)) {
           for (int rank = 0; rank < ranks; ++rank) {
             const std::vector<TaskId> tiles = tasks_of(plan, rank, origin_of(program, producer), false);

@@ -341,7 +341,8 @@ TEST(Schedules, AreRefusedWithTheReason) {
   expect_refused([&] { s.group(y, 2); }, "only a communication moves tiles together");
   expect_refused([&] { s.group(z, 0); }, "at least 1 tile");
   expect_refused([&] { s.all_reduce(z, AllReduce::one_shot); }, "not an all_reduce");
-  expect_refused([&] { Schedule::named(p, "fast"); }, "expected unfused, overlapped, fused or collective, got fast");
+  expect_refused([&] { Schedule::named(p, "fast"); },
+                 "expected unfused, overlapped, fused, collective or library, got fast");
   expect_refused([&] { lower(p, s, Topology::parse("ranks=3,lanes=1")); }, "another number of ranks");
 }
 
@@ -409,6 +410,22 @@ TEST(Schedules, WithCollectivesOfMoreGroupsThanLanesAreRefused) {
                  "rank 0 has no collective lane left");
 }
 
+TEST(Schedules, WithALibraryOfProductsAreRefusedWithTheReason) {
+  Program p("p", 2);
+  const Tensor x = in(p, "x", {8, 4}, Shard(0));
+  const Tensor y = matmul(x, in(p, "w", {4, 4}, Replicate()));
+  const Tensor z = all_gather(y);
+  Schedule s = Schedule::overlapped(p);
+  expect_refused([&] { s.engine(z, Engine::library); }, "expected a matmul, got all_gather");
+  expect_refused([&] { s.engine(x, Engine::library); }, "the library has matrix products only");
+  expect_refused([&] { s.engine(y, Engine::copy); }, "only a communication's tiles");
+  expect_refused([&] { s.engine(x, Engine::compute); }, "only a communication's tiles");
+  s = Schedule::library(p);
+  expect_refused([&] { lower(p, s, Topology::parse("ranks=2,lanes=1")); },
+                 "expected library=1 or more in the topology, got library=0");
+  lower(p, s, Topology::parse("ranks=2,lanes=1,library=1"));
+}
+
 TEST(Topologies, AreRefusedByKey) {
   expect_refused([] { Topology::parse(""); }, "the number of ranks is missing");
   expect_refused([] { Topology::parse("ranks=0"); }, "impossible value of 'ranks'");
@@ -419,6 +436,8 @@ TEST(Topologies, AreRefusedByKey) {
   expect_refused([] { Topology::parse("ranks=2,lanes=1.5"); }, "impossible value of 'lanes'");
   expect_refused([] { Topology::parse("ranks=2,link_gb_s=0"); }, "a rate of zero");
   expect_refused([] { Topology::parse("ranks=1e30"); }, "impossible value of 'ranks'");
+  expect_refused([] { Topology::parse("ranks=2,lanes=4,movers=4"); }, "none is left to compute; expected less than 4");
+  expect_refused([] { Topology::parse("ranks=2,library=-1"); }, "cannot read 'library=-1'");
 }
 
 }  // namespace

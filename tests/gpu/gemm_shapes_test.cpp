@@ -16,6 +16,7 @@
 #include <map>
 
 #include "runtime/cuda/compile.hpp"
+#include "runtime/cuda/cublaslt.hpp"
 #include "runtime/cuda/memory.hpp"
 #include "tileway/error.hpp"
 #include "tileway/executor.hpp"
@@ -160,12 +161,42 @@ Part part_of(const TensorType& type, int rank) {
   return part;
 }
 
+// What multiplies and what moves.
+struct Engines {
+  const char* name;
+  const char* schedule;
+  int lanes;         // of a GPU, shared by its ranks
+  const char* rest;  // of the topology
+  int last = 0;      // tiles for each destination that their makers bring there
+};
+constexpr Engines kStores{"stores", "overlapped", 132, "copy=0"};
+constexpr Engines kMovers{"stores by movers", "overlapped", 132, "copy=0,movers=16"};
+constexpr Engines kCopies{"copy engine", "overlapped", 132, "copy=2"};
+constexpr Engines kFused{"fused stores", "fused", 132, "copy=0"};
+constexpr Engines kCopiesAndFused{"copy engine, the last tile by fused stores", "overlapped", 132, "copy=2", 1};
+constexpr Engines kLibrary{"cuBLASLt and copy engine", "library", 16, "copy=2,library=1"};
+constexpr Engines kLibraryAndStores{"cuBLASLt and stores", "library", 48, "copy=0,library=1"};
+
+Schedule schedule_of(const Engines& engines, Program& program) {
+  Schedule schedule = Schedule::named(program, engines.schedule);
+  for (std::size_t i = 0; i < program.ops().size() && engines.last > 0; ++i) {
+    const Op& op = program.ops()[i];
+    if (op.kind != OpKind::all_reduce && op.kind != OpKind::reduce_scatter && op.kind != OpKind::all_to_all) continue;
+    schedule.fuse(Tensor(&program, op.operands[0]), Tensor(&program, static_cast<int>(i)), engines.last);
+  }
+  return schedule;
+}
+
+Topology topology_of(const Engines& engines, int ranks, int sharing) {
+  return Topology::parse(fmt::format("ranks={},lanes={},{}", ranks, engines.lanes / sharing, engines.rest));
+}
+
 struct Case {
   const Operator* op;
   std::vector<std::int64_t> size;
   int ranks;
   DType dtype;
-  int copy;          // copy engine lanes; 0: compute lanes put
+  Engines engines;
   bool odd = false;  // the caller's memory, one element behind an aligned address; else the executor's
 };
 
@@ -179,12 +210,12 @@ class GemmShapes : public ::testing::Test {
   }
 
   void run(const Case& one) {
-    const Program program = make_program(*one.op, one.ranks, one.dtype, one.size);
+    Program program = make_program(*one.op, one.ranks, one.dtype, one.size);
     const int gpus = static_cast<int>(judges_.size());
     const int sharing = (one.ranks + gpus - 1) / gpus;
-    const Topology topology =
-        Topology::parse(fmt::format("ranks={},lanes={},copy={}", one.ranks, 132 / sharing, one.copy));
-    const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::overlapped(program), topology).plan);
+    const Schedule schedule = schedule_of(one.engines, program);
+    const ProvenPlan plan =
+        ProvenPlan::prove(lower(program, schedule, topology_of(one.engines, one.ranks, sharing)).plan);
     for (const Lane& lane : plan.plan().lanes) {
       for (TaskId task : lane.tasks) bytes_[lane.engine] += plan.plan().bytes_sent(plan.plan().tasks[task]);
     }
@@ -196,9 +227,10 @@ class GemmShapes : public ::testing::Test {
       for (const auto* bindings : {&plan.plan().inputs, &plan.plan().outputs}) {
         for (const Plan::Binding& binding : *bindings) {
           if (!one.odd || binding.rank != group.rank()) continue;
-          const auto elements = static_cast<std::size_t>(volume(plan.plan().buffers[binding.buffer].shape));
-          memory.emplace_back((elements + 1) * size_of(one.dtype));
-          options.memory[binding.name] = memory.back().address() + size_of(one.dtype);
+          const Buffer& buffer = plan.plan().buffers[binding.buffer];
+          const auto elements = static_cast<std::size_t>(volume(buffer.shape));
+          memory.emplace_back((elements + 1) * size_of(buffer.dtype));
+          options.memory[binding.name] = memory.back().address() + size_of(buffer.dtype);
         }
       }
       CudaExecutor executor(group, plan, options);
@@ -266,11 +298,11 @@ class GemmShapes : public ::testing::Test {
     check(driver()->StreamSynchronize(nullptr), "comparing");
     check(driver()->MemcpyDtoH(&found, judge.found(), sizeof(found)), "reading");
     EXPECT_EQ(found.wrong, 0U) << fmt::format(
-        "{} {}x{}x{} {} on {} ranks, {} copy lanes, bases {}, {} numbers: rank {} has {} elements wrong of {}; one at "
-        "({}, {}): {} for {}, allowed {}",
-        one.op->name, one.size[0], one.size[1], one.size[2], type, one.ranks, one.copy, one.odd ? "odd" : "aligned",
-        whole ? "whole" : "any", rank, found.wrong, part.rows * part.columns, found.row, found.column, found.got,
-        found.want, found.bound);
+        "{} {}x{}x{} {} on {} ranks, {}, bases {}, {} numbers: rank {} has {} elements wrong of {}; one at ({}, {}): "
+        "{} for {}, allowed {}",
+        one.op->name, one.size[0], one.size[1], one.size[2], type, one.ranks, one.engines.name,
+        one.odd ? "odd" : "aligned", whole ? "whole" : "any", rank, found.wrong, part.rows * part.columns, found.row,
+        found.column, found.got, found.want, found.bound);
     elements_ += part.rows * part.columns;
   }
 
@@ -288,14 +320,17 @@ TEST_F(GemmShapes, HowFast) {
   }
   struct Way {
     const char* name;
-    const char* schedule;
-    int copy;
+    Engines engines;
     int group;
   };
-  const std::vector<Way> ways{{"unfused", "unfused", 0, 1},
-                              {"overlapped, stores", "overlapped", 0, 1},
-                              {"overlapped, copy engine", "overlapped", 2, 1},
-                              {"overlapped, copy engine, groups of 4", "overlapped", 2, 4}};
+  const std::vector<Way> ways{{"unfused", {"stores", "unfused", 132, "copy=0"}, 1},
+                              {"overlapped, stores", kStores, 1},
+                              {"overlapped, stores by movers", kMovers, 1},
+                              {"overlapped, copy engine", kCopies, 1},
+                              {"overlapped, copy engine, groups of 4", kCopies, 4},
+                              {"library, copy engine", kLibrary, 1},
+                              {"fused stores", kFused, 1},
+                              {"copy engine, last tile fused", kCopiesAndFused, 1}};
   constexpr int kReplays = 60;
   const char* out = std::getenv("TILEWAY_TIMES");
   std::FILE* file = out ? std::fopen(out, "w") : nullptr;
@@ -303,15 +338,16 @@ TEST_F(GemmShapes, HowFast) {
     for (std::int64_t m : {1024, 4096, 8192}) {
       // As each rank has it: m x 8192 x 4096.
       const bool by_depth = std::string_view(name).find("reduce") != std::string_view::npos;
-      const Case one{&find_operator(name), {m, by_depth ? 8192 : 16384, by_depth ? 8192 : 4096}, 2, DType::bf16, 0};
+      Case one{&find_operator(name), {m, by_depth ? 8192 : 16384, by_depth ? 8192 : 4096}, 2, DType::bf16, kStores};
       Program program = make_program(*one.op, 2, one.dtype, one.size);
       for (const Way& way : ways) {
-        Schedule schedule = Schedule::named(program, way.schedule);
+        if (std::string_view(way.engines.schedule) == "library" && !cuda::products_found()) continue;
+        one.engines = way.engines;
+        Schedule schedule = schedule_of(way.engines, program);
         for (std::size_t i = 0; i < program.ops().size(); ++i) {
           if (is_communication(program.ops()[i].kind)) schedule.group(Tensor(&program, static_cast<int>(i)), way.group);
         }
-        const Topology topology = Topology::parse(fmt::format("ranks=2,lanes=132,copy={}", way.copy));
-        const ProvenPlan plan = ProvenPlan::prove(lower(program, schedule, topology).plan);
+        const ProvenPlan plan = ProvenPlan::prove(lower(program, schedule, topology_of(way.engines, 2, 1)).plan);
         std::vector<double> medians(2);
         Group::threads(2, [&](Group& group) {
           CudaExecutor executor(group, plan);
@@ -342,9 +378,13 @@ TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
   for (int ranks : {2, 3, 4}) {
     for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
       // Copy engines copy from one GPU to another.
-      for (int copy : {0, 2}) {
-        if (copy > 0 && ranks > static_cast<int>(judges_.size())) continue;
-        for (const bool odd : {false, true}) combinations.push_back({nullptr, {}, ranks, dtype, copy, odd});
+      const bool own_gpus = ranks <= static_cast<int>(judges_.size());
+      std::vector<Engines> choices{kStores, kMovers, kFused};
+      if (own_gpus) choices.push_back(kCopies);
+      if (own_gpus) choices.push_back(kCopiesAndFused);
+      if (cuda::products_found()) choices.push_back(own_gpus ? kLibrary : kLibraryAndStores);
+      for (const Engines& engines : choices) {
+        for (const bool odd : {false, true}) combinations.push_back({nullptr, {}, ranks, dtype, engines, odd});
       }
     }
   }

@@ -20,12 +20,17 @@ Plan plan_of(const char* name, int ranks, const Topology& topology) {
 TEST(Explore, FindsNothingInProvenPlansAndTheSameOutcomeInEveryOrder) {
   for (const Operator& op : operators()) {
     for (int ranks : {2, 3, 5, 8}) {
-      const Plan plan = plan_of(std::string(op.name).c_str(), ranks, testing::small_topology(ranks));
-      const std::uint64_t outcome = explore(plan, 0).outcome;
-      for (std::uint64_t seed = 0; seed < 20; ++seed) {
-        const Exploration exploration = explore(plan, seed);
-        ASSERT_FALSE(exploration.finding) << op.name << " seed " << seed << ": " << exploration.finding->text;
-        ASSERT_EQ(exploration.outcome, outcome) << op.name << " seed " << seed;
+      const Program program = make_program(op, ranks, DType::f32, {});
+      for (const char* rest : {"lanes=2,copy=1", "lanes=2,copy=1,library=1", "lanes=3,copy=0,movers=1"}) {
+        const Topology topology = Topology::parse(fmt::format("ranks={},{}", ranks, rest));
+        const Schedule schedule = topology.library > 0 ? Schedule::library(program) : Schedule::overlapped(program);
+        const Plan plan = lower(program, schedule, topology).plan;
+        const std::uint64_t outcome = explore(plan, 0).outcome;
+        for (std::uint64_t seed = 0; seed < 20; ++seed) {
+          const Exploration exploration = explore(plan, seed);
+          ASSERT_FALSE(exploration.finding) << op.name << " seed " << seed << ": " << exploration.finding->text;
+          ASSERT_EQ(exploration.outcome, outcome) << op.name << " seed " << seed;
+        }
       }
     }
   }

@@ -171,9 +171,7 @@ class Mutator {
   // To a lane more than the machine has.
   void isolate(std::int32_t lane, TaskId id) {
     const Engine engine = plan_.lanes[lane].engine;
-    const int offered = engine == Engine::compute ? plan_.topology.lanes
-                        : engine == Engine::copy  ? plan_.topology.copy
-                                                  : plan_.topology.collective;
+    const int offered = plan_.topology.lanes_of(engine);
     add(Edit::move_task, {id}, {Fault::residency}, -1, [=](Plan& plan) {
       const std::int32_t rank = plan.lanes[lane].rank;
       const auto lanes = std::count_if(plan.lanes.begin(), plan.lanes.end(),

@@ -28,12 +28,6 @@ std::vector<std::vector<std::int32_t>> communicators_of(const Plan& plan) {
 
 }  // namespace
 
-int collective_lanes(const Plan& plan, int rank) {
-  return static_cast<int>(std::count_if(plan.lanes.begin(), plan.lanes.end(), [&](const Lane& lane) {
-    return lane.rank == rank && lane.engine == Engine::collective;
-  }));
-}
-
 void require_gpus_of_their_own(const Plan& plan, const std::vector<std::string>& uuids) {
   for (const std::vector<std::int32_t>& lanes : communicators_of(plan)) {
     std::map<std::string, std::int32_t> owner;

@@ -12,8 +12,6 @@
 
 namespace tileway::cuda {
 
-// How many collective lanes a rank has.
-int collective_lanes(const Plan& plan, int rank);
 // Throws Error (invalid), the same on every rank, where members of a communicator share a GPU: NCCL cannot have that.
 // `uuids`: of each rank's GPU.
 void require_gpus_of_their_own(const Plan& plan, const std::vector<std::string>& uuids);

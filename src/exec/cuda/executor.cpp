@@ -100,7 +100,7 @@ class CudaExecutor::State {
       collectives_ = cuda::Collectives(group_, plan_);
     write_table();
     // Nobody's signals are touched by that, and what it writes is not read before the first run has written it.
-    for (cuda::StreamLane& lane : stream_lanes_) lane.rehearse_copies();
+    for (cuda::StreamLane& lane : stream_lanes_) lane.rehearse();
     rehearse_collectives();
     // Not the context: ranks that share it may be waiting for this one.
     check(driver()->StreamSynchronize(nullptr), "preparing memory");
@@ -152,6 +152,7 @@ class CudaExecutor::State {
   cuda::Gpu gpu_;
   cuda::Device device_;
   std::uint32_t runs_started_ = 0;
+  int free_multiprocessors_ = 0;  // beside all resident blocks
   std::vector<TraceEvent> trace_;
 
  private:
@@ -160,7 +161,7 @@ class CudaExecutor::State {
     return proven;
   }
   Group& fitted() {
-    cuda::require_fit(group_, plan_, gpu_, blocks(), kernel_.resident_blocks());
+    free_multiprocessors_ = cuda::require_fit(group_, plan_, gpu_, blocks(), kernel_.resident_blocks());
     return group_;
   }
   // A block for every compute lane, and enough to serve the other lanes.
@@ -282,7 +283,7 @@ void CudaExecutor::State::make_stream_lanes() {
   stream_lanes_.clear();
   for (const LaneRow& lane : table_.stream_lanes) {
     stream_lanes_.emplace_back(plan_, table_, lane, launch_.gates,
-                               collectives_.of_lane(static_cast<std::int32_t>(lane.lane)));
+                               collectives_.of_lane(static_cast<std::int32_t>(lane.lane)), free_multiprocessors_);
   }
 }
 

@@ -4,17 +4,41 @@
 
 #include <algorithm>
 #include <map>
+#include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "exec/cuda/collectives.hpp"
+#include "runtime/cuda/cublaslt.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway::cuda {
 namespace {
 
-std::string gpu_of(const std::string& text) { return text.substr(0, text.find(' ')); }
+// What a rank wants of its GPU: resident blocks, of which the GPU can hold so many.
+struct Wanted {
+  std::string uuid;
+  int blocks = 0;
+  int capacity = 0;
+  int multiprocessors = 0;
+};
+
+// What all ranks on a GPU want of it.
+struct Demand {
+  explicit Demand(const Wanted& wanted) : capacity(wanted.capacity), multiprocessors(wanted.multiprocessors) {}
+  int free() const { return multiprocessors - blocks - collective_blocks; }
+
+  int capacity;  // of the rank with least
+  int multiprocessors;
+  int blocks = 0;
+  int collective_blocks = 0;
+  bool multiplies = false;  // for a library lane
+};
+
+int lanes_of(const Plan& plan, int rank, Engine engine) {
+  return static_cast<int>(std::count_if(plan.lanes.begin(), plan.lanes.end(),
+                                        [&](const Lane& lane) { return lane.rank == rank && lane.engine == engine; }));
+}
 
 }  // namespace
 
@@ -29,43 +53,53 @@ Gpu choose_gpu(const Group& group, int ordinal) {
   return found[chosen];
 }
 
-void require_fit(Group& group, const Plan& plan, const Gpu& gpu, int blocks, int capacity) {
-  blocks += collective_lanes(plan, group.rank()) * kCollectiveBlocks * (capacity / gpu.multiprocessors);
-  const std::vector<std::string> all =
-      group.all_gather(fmt::format("{} {} {}", gpu.uuid, blocks, capacity), "fitting lanes to GPUs");
+int require_fit(Group& group, const Plan& plan, const Gpu& gpu, int blocks, int capacity) {
+  std::vector<Wanted> all;  // by rank
+  for (const std::string& text : group.all_gather(
+           fmt::format("{} {} {} {}", gpu.uuid, blocks, capacity, gpu.multiprocessors), "fitting lanes to GPUs")) {
+    Wanted& wanted = all.emplace_back();
+    std::istringstream(text) >> wanted.uuid >> wanted.blocks >> wanted.capacity >> wanted.multiprocessors;
+  }
   for (const Lane& lane : plan.lanes) {
     if (lane.engine != Engine::copy) continue;
     for (TaskId id : lane.tasks) {
       for (const Access& write : plan.tasks[id].writes) {
         const int to = plan.buffers[write.buffer].rank;
-        TW_REQUIRE(gpu_of(all[to]) != gpu_of(all[lane.rank]), ErrorKind::invalid, .where = plan.name,
+        TW_REQUIRE(all[to].uuid != all[lane.rank].uuid, ErrorKind::invalid, .where = plan.name,
                    .what = fmt::format("a copy engine cannot serve ranks {} and {}, which share a GPU", lane.rank, to),
                    .hint = "Make the plan for a topology with copy=0, or use a GPU for each rank");
       }
     }
   }
   std::vector<std::string> uuids;
-  for (const std::string& text : all) uuids.push_back(gpu_of(text));
+  for (const Wanted& wanted : all) uuids.push_back(wanted.uuid);
   require_gpus_of_their_own(plan, uuids);
-  std::map<std::string, std::pair<int, int>> devices;  // uuid: blocks of all ranks, room of the rank with least
-  for (const std::string& text : all) {
-    const std::size_t first = text.find(' ');
-    const std::size_t second = text.find(' ', first + 1);
-    const int wanted = std::stoi(text.substr(first + 1, second - first - 1));
-    const int room = std::stoi(text.substr(second + 1));
-    auto [found, added] = devices.try_emplace(text.substr(0, first), 0, room);
-    found->second.first += wanted;
-    found->second.second = std::min(found->second.second, room);
+  std::map<std::string, Demand> devices;
+  for (int rank = 0; rank < plan.ranks(); ++rank) {
+    const Wanted& wanted = all[rank];
+    Demand& device = devices.try_emplace(wanted.uuid, wanted).first->second;
+    device.blocks += wanted.blocks;
+    device.collective_blocks += lanes_of(plan, rank, Engine::collective) * kCollectiveBlocks;
+    device.capacity = std::min(device.capacity, wanted.capacity);
+    device.multiplies = device.multiplies || lanes_of(plan, rank, Engine::library) > 0;
   }
-  for (const auto& [uuid, need] : devices) {
+  for (const auto& [uuid, device] : devices) {
+    const int needed = device.blocks + device.collective_blocks * (device.capacity / device.multiprocessors);
     TW_REQUIRE(
-        need.first <= need.second, ErrorKind::invalid, .where = "the lanes of all ranks on " + uuid,
+        needed <= device.capacity, ErrorKind::invalid, .where = "the lanes of all ranks on " + uuid,
         .what = "they do not fit the GPU at once, and what does not run cannot be waited for",
-        .expected = fmt::format("at most {}", need.second), .got = std::to_string(need.first),
+        .expected = fmt::format("at most {}", device.capacity), .got = std::to_string(needed),
         .hint = fmt::format("Make the plan for a topology with fewer lanes; a collective lane takes the room of {} "
                             "multiprocessors",
                             kCollectiveBlocks));
+    TW_REQUIRE(!device.multiplies || device.free() >= kLibraryMultiprocessors, ErrorKind::invalid,
+               .where = "the lanes of all ranks on " + uuid,
+               .what = "they leave the library of matrix products too few multiprocessors",
+               .expected = fmt::format("{} or more", kLibraryMultiprocessors),
+               .got = fmt::format("{} of {}", std::max(0, device.free()), device.multiprocessors),
+               .hint = "Make the plan for a topology with fewer lanes: lanes=16,library=1");
   }
+  return devices.at(gpu.uuid).free();
 }
 
 }  // namespace tileway::cuda

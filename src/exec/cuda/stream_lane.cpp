@@ -1,41 +1,67 @@
 #include "exec/cuda/stream_lane.hpp"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "exec/cuda/copy_engine.hpp"
+#include "exec/cuda/library_engine.hpp"
 #include "plan/check.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway::cuda {
+namespace {
+
+// Whether an engine has anything to do with a body; all pass by one that only waits and notifies.
+bool can_do(Engine engine, Body::Kind body) {
+  switch (engine) {
+    case Engine::copy:
+      return body == Body::Kind::copy || body == Body::Kind::none;
+    case Engine::collective:
+      return body == Body::Kind::all_reduce || body == Body::Kind::none;
+    case Engine::library:
+      return body == Body::Kind::matmul || body == Body::Kind::none;
+    case Engine::compute:
+      break;
+  }
+  return false;
+}
+
+}  // namespace
 
 StreamLane::StreamLane(const Plan& plan, const Table& table, const LaneRow& lane, Address gates,
-                       Communicator* communicator)
+                       Communicator* communicator, int multiprocessors)
     : communicator_(communicator) {
   constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
   constexpr unsigned kNoTiming = 2;     // CU_EVENT_DISABLE_TIMING
+  const Engine engine = plan.lanes[lane.lane].engine;
+  if (engine == Engine::library) multiplier_ = std::make_unique<Multiplier>(multiprocessors);
   for (u32 i = 0; i < lane.tasks; ++i) {
     const TaskRow& row = table.tasks[lane.first + i];
     const Task& task = plan.tasks[row.task];
     const Body& body = plan.bodies[task.body];
-    Step step{gates + (lane.first + i) * sizeof(StreamGate), {}, {}};
-    const bool copies = body.kind == Body::Kind::copy;
-    const bool calls = body.kind == Body::Kind::all_reduce && communicator != nullptr;
-    TW_REQUIRE(copies || calls || body.kind == Body::Kind::none, ErrorKind::invalid,
-               .where = task_name(plan, static_cast<TaskId>(row.task)), .what = "a stream cannot do this",
-               .expected = "a copy or a collective", .got = std::string(name_of(body.kind)));
-    if (copies || calls) {
-      const Buffer& buffer = plan.buffers[task.writes[0].buffer];
-      TW_REQUIRE(plan.buffers[task.reads[0].buffer].slots == 1 && buffer.slots == 1, ErrorKind::invalid,
-                 .where = task_name(plan, static_cast<TaskId>(row.task)),
+    const std::string where = task_name(plan, static_cast<TaskId>(row.task));
+    TW_REQUIRE(can_do(engine, body.kind), ErrorKind::invalid, .where = where,
+               .what = fmt::format("a {} lane cannot do this", name_of(engine)),
+               .got = std::string(name_of(body.kind)));
+    Step step{gates + (lane.first + i) * sizeof(StreamGate), {}, {}, {}};
+    const View* views = table.views.data() + row.views;
+    for (u32 v = 0; v < row.reads + row.writes; ++v) {
+      TW_REQUIRE(views[v].slots == 1, ErrorKind::invalid, .where = where,
                  .what = "a captured stream cannot go from slot to slot");
-      const View& from = table.views[row.views];
-      const View& to = table.views[row.views + 1];
+    }
+    const DType dtype = task.writes.empty() ? DType::f32 : plan.buffers[task.writes[0].buffer].dtype;
+    if (body.kind == Body::Kind::copy) {
+      step.copies = copies_of(views[0], views[1], size_of(dtype));
+    } else if (body.kind == Body::Kind::matmul) {
+      for (const Products& products : products_of(views[0], views[1], views[2], dtype, body.tf32))
+        step.products.push_back(multiplier_->prepare(products, where));
+    } else if (body.kind == Body::Kind::all_reduce) {
       const auto count = static_cast<std::size_t>(task.writes[0].box.volume());
-      if (copies) step.copies = copies_of(from, to, size_of(buffer.dtype));
-      if (calls && count > 0) step.call = {from.data, to.data, count, buffer.dtype, body.op};
+      if (count > 0) step.call = {views[0].data, views[1].data, count, dtype, body.op};
     }
     steps_.push_back(std::move(step));
   }
@@ -45,6 +71,7 @@ StreamLane::StreamLane(const Plan& plan, const Table& table, const LaneRow& lane
 
 StreamLane::StreamLane(StreamLane&& other) noexcept
     : communicator_(other.communicator_),
+      multiplier_(std::move(other.multiplier_)),
       steps_(std::move(other.steps_)),
       stream_(std::exchange(other.stream_, nullptr)),
       end_(std::exchange(other.end_, nullptr)) {}
@@ -62,11 +89,14 @@ void StreamLane::copy(const Copy2D& copy) const {
   }
 }
 
-void StreamLane::rehearse_copies() const {
-  for (const Step& step : steps_) {
-    for (const Copy2D& one : step.copies) copy(one);
-  }
-  check(driver()->StreamSynchronize(stream_), "rehearsing copies");
+void StreamLane::work(const Step& step) const {
+  for (const Copy2D& one : step.copies) copy(one);
+  for (const std::size_t product : step.products) multiplier_->multiply(product, stream_);
+}
+
+void StreamLane::rehearse() const {
+  for (const Step& step : steps_) work(step);
+  check(driver()->StreamSynchronize(stream_), "rehearsing copies and products");
 }
 
 void StreamLane::make(const Call& call) {
@@ -94,8 +124,9 @@ void StreamLane::enqueue(Event begin, Stream after) {
   };
   for (const Step& step : steps_) {
     operations.push_back({.operation = StreamOperation::wait, .address = step.gate, .value = 1, .flags = kUntilEqual});
-    if (!step.copies.empty() || step.call || operations.size() >= kMostOperations) flush();
-    for (const Copy2D& one : step.copies) copy(one);
+    const bool works = !step.copies.empty() || !step.products.empty() || step.call;
+    if (works || operations.size() >= kMostOperations) flush();
+    work(step);
     if (step.call) make(*step.call);
     const Address done = step.gate + offsetof(StreamGate, done);
     operations.push_back({.operation = StreamOperation::write, .address = step.gate, .value = 0});

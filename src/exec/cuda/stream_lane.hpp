@@ -1,12 +1,14 @@
-// A lane whose engine is a stream: the copy engine, or a collective library, does what its tasks say. See
-// device/tileway/lane.cuh for the block that waits and notifies on its behalf.
+// A lane whose engine is a stream: the copy engine, a collective library or a library of matrix products does what its
+// tasks say. See device/tileway/lane.cuh for the block that waits and notifies on its behalf.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "exec/cuda/table.hpp"
+#include "runtime/cuda/cublaslt.hpp"
 #include "runtime/cuda/driver.hpp"
 #include "runtime/cuda/nccl.hpp"
 
@@ -14,15 +16,17 @@ namespace tileway::cuda {
 
 class StreamLane {
  public:
-  // `gates`: where the gates of the table's tasks lie. `communicator`: of a collective lane; it outlives this. Throws
-  // Error (invalid) for a task that no stream can do.
-  StreamLane(const Plan& plan, const Table& table, const LaneRow& lane, Address gates, Communicator* communicator);
+  // `gates`: where the gates of the table's tasks lie. `communicator`: of a collective lane; it outlives this.
+  // `multiprocessors`: how many the resident blocks leave to a library lane. Throws Error (invalid) for a task that the
+  // lane's engine cannot do.
+  StreamLane(const Plan& plan, const Table& table, const LaneRow& lane, Address gates, Communicator* communicator,
+             int multiprocessors);
   StreamLane(StreamLane&&) noexcept;
   StreamLane& operator=(StreamLane&&) = delete;
   ~StreamLane();
 
-  // Does all copies once, so that nothing that the driver needs for them is loaded beside a waiting stream.
-  void rehearse_copies() const;
+  // Does all copies and products once, so that nothing that they need is loaded beside a waiting stream.
+  void rehearse() const;
   // Puts one run's tasks behind `begin` and has `after` wait for their end. The kernel of the run has been enqueued.
   void enqueue(Event begin, Stream after);
   // Puts one collective of each size in the lane's stream, before the first run: a library connects the members, loads
@@ -42,12 +46,17 @@ class StreamLane {
   struct Step {
     Address gate;
     std::vector<Copy2D> copies;
+    std::vector<std::size_t> products;  // as the multiplier numbers them
     std::optional<Call> call;
   };
   void copy(const Copy2D& copy) const;
   void make(const Call& call);
 
+  // What a step does that needs no other rank.
+  void work(const Step& step) const;
+
   Communicator* communicator_;
+  std::unique_ptr<Multiplier> multiplier_;  // of a library lane
   std::vector<Step> steps_;
   Stream stream_ = nullptr;
   Event end_ = nullptr;

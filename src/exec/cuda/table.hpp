@@ -13,7 +13,7 @@ namespace tileway::cuda {
 
 struct Table {
   std::vector<LaneRow> lanes;         // compute, a block each
-  std::vector<LaneRow> stream_lanes;  // copy and collective
+  std::vector<LaneRow> stream_lanes;  // of the other engines
   std::vector<TaskRow> tasks;         // of all these lanes, one after the other
   std::vector<View> views;
   std::vector<WaitRow> waits;

@@ -256,9 +256,7 @@ std::optional<Refusal> check_scopes(const Plan& plan) {
 std::optional<Refusal> check_residency(const Plan& plan) {
   std::map<std::pair<std::int32_t, Engine>, int> lanes;
   for (const Lane& lane : plan.lanes) {
-    const int offered = lane.engine == Engine::compute ? plan.topology.lanes
-                        : lane.engine == Engine::copy  ? plan.topology.copy
-                                                       : plan.topology.collective;
+    const int offered = plan.topology.lanes_of(lane.engine);
     if (++lanes[{lane.rank, lane.engine}] <= offered) continue;
     Refusal refusal{.fault = Fault::residency};
     if (!lane.tasks.empty()) refusal.tasks.push_back({0, lane.tasks[0], lane.rank});

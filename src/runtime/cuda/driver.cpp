@@ -97,6 +97,7 @@ struct Loaded {
     take(driver.MemcpyHtoD, "cuMemcpyHtoD_v2");
     take(driver.MemcpyDtoH, "cuMemcpyDtoH_v2");
     take(driver.MemsetD8, "cuMemsetD8_v2");
+    take(driver.MemsetD2D8Async, "cuMemsetD2D8Async");
     take(driver.TensorMapEncodeTiled, "cuTensorMapEncodeTiled");
     if (!why_not.empty()) return;
     // Streams share the device's queues, and one that waits would hold up whatever shares its queue; so as many queues

@@ -161,6 +161,8 @@ struct Driver {
   Result (*MemcpyHtoD)(Address to, const void* from, std::size_t bytes);
   Result (*MemcpyDtoH)(void* to, Address from, std::size_t bytes);
   Result (*MemsetD8)(Address to, unsigned char value, std::size_t bytes);
+  Result (*MemsetD2D8Async)(Address to, std::size_t pitch, unsigned char value, std::size_t width, std::size_t height,
+                            Stream stream);
   Result (*TensorMapEncodeTiled)(void* map, int type, std::uint32_t rank, Address first, const std::uint64_t* extents,
                                  const std::uint64_t* strides, const std::uint32_t* load, const std::uint32_t* steps,
                                  int interleave, int swizzle, int promotion, int fill);
