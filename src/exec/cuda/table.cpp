@@ -100,7 +100,7 @@ Table make_table(const Addresses& addresses, int rank, const KernelText& text) {
       if (computes && text.loads_ahead(variant_of(plan, task))) {
         const LoadableOperands operands = *loadable(addresses, task);
         table.tasks.back().a_map = map_of(operands.a, kLinesOfA);
-        table.tasks.back().b_map = map_of(operands.b, kLinesOfB);
+        table.tasks.back().b_map = map_of(operands.b, operands.lines_of_b);
       }
       for (const auto* list : {&task.reads, &task.writes}) {
         for (const Access& access : *list) {
