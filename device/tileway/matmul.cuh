@@ -3,11 +3,14 @@
 // reads[0] is A [.., m, k], reads[1] is B [.., k, n], writes[0] is C [.., m, n]: row-major boxes of one element type
 // with last stride 1 and any other strides, aligned or not. Dimensions before the last two align at the last of them;
 // those of A and B that are 1 or missing are repeated. Any extent may be 0; with k = 0 the product is zeros.
+// For scaled_matmul A and B are of e4m3, B is [n, k], and reads[2] and reads[3] are scales (scales.cuh).
 //
 // matmul_plain computes in fp32 on the CUDA cores: an element of C is fma(a, b, sum) over ascending k from 0, rounded
-// once. matmul_mma computes on the tensor cores, 32 bytes of k at a time in ascending order, and rounds once. In both
-// the bits of an element depend neither on the tile it is computed in nor on alignment: k is cut from its beginning,
-// and copies of any width fill the same tiles.
+// once. matmul_mma computes on the tensor cores, 32 bytes of k at a time in ascending order, and rounds once. So does
+// scaled_matmul, for sm_89 and up, but has the tensor cores add no more than 32 products: they keep few bits of sums of
+// 8-bit elements, so each such sum is added to the others in fp32. In all of them the bits of an element depend neither
+// on the tile it is computed in nor on alignment: k is cut from its beginning, and copies of any width fill the same
+// tiles.
 //
 // Only elements of the boxes are touched; what lies beyond an edge is a zero in shared memory. Loads are coherent, so
 // what was waited for is seen. All workers call these functions, while none uses the shared memory; on return it is
@@ -27,12 +30,15 @@ struct MatmulPlain {
 };
 template <typename T>
 struct MatmulMma {
+  static constexpr bool kKMajorB = sizeof(T) == 1;  // B lies as A does, rows along k
   static constexpr u32 kRows = 128;
   static constexpr u32 kColumns = 128;
   static constexpr u32 kDepth = 64 / sizeof(T);
   static constexpr u32 kStages = 4;
   static constexpr u32 kBytesA = kRows * kDepth * sizeof(T);
-  static constexpr u32 kBytesB = kDepth * kColumns * sizeof(T);
+  static constexpr u32 kRowsB = kKMajorB ? kColumns : kDepth;
+  static constexpr u32 kColumnsB = kKMajorB ? kDepth : kColumns;
+  static constexpr u32 kBytesB = kRowsB * kColumnsB * sizeof(T);
 };
 
 // Of shared memory: for two steps or all stages, and for the tile of C, which takes their place. The host may ask with
@@ -43,14 +49,18 @@ constexpr u32 matmul_plain_shared_bytes() {
   constexpr u32 result = MatmulPlain::kRows * MatmulPlain::kColumns * sizeof(T);
   return steps > result ? steps : result;
 }
-template <typename T>
+template <typename T, typename C = T>
 constexpr u32 matmul_mma_shared_bytes() {
   constexpr u32 stages = MatmulMma<T>::kStages * (MatmulMma<T>::kBytesA + MatmulMma<T>::kBytesB);
-  constexpr u32 result = MatmulMma<T>::kRows * MatmulMma<T>::kColumns * sizeof(T);
+  constexpr u32 result = MatmulMma<T>::kRows * MatmulMma<T>::kColumns * sizeof(C);
   return stages > result ? stages : result;
 }
+template <typename C>
+constexpr u32 scaled_matmul_shared_bytes() {
+  return matmul_mma_shared_bytes<u8, C>();
+}
 
-// What tensor cores multiply: operands of 16 bits as they are, whose products fp32 holds exactly; or fp32 operands
+// What tensor cores multiply: operands of 16 bits or 8 as they are, whose products fp32 holds exactly; or fp32 operands
 // rounded to tf32, which has 10 bits behind the point, to nearest and ties away from zero.
 enum class MmaOperands { exact, tf32 };
 
@@ -58,17 +68,31 @@ enum class MmaOperands { exact, tf32 };
 
 #ifdef __CUDACC__
 
+#include "tileway/scales.cuh"
 #include "tileway/team.cuh"
 
 namespace tileway {
 namespace matmul {
 
-// A part of one product: rows x columns elements of C, and where they and what they need begin.
+// How elements are held in memory, and in a register on their way to shared memory: bytes are four together. (The
+// compiler stumbles over __isGlobal of a pointer to a structure of one byte.)
 template <typename T>
+struct Travel {
+  using Stored = T;
+  using Held = T;
+};
+template <>
+struct Travel<e4m3> {
+  using Stored = u8;
+  using Held = u32;
+};
+
+// A part of one product: rows x columns elements of C, and where they and what they need begin.
+template <typename T, typename C>
 struct Part {
   const T* a;
   const T* b;
-  T* c;
+  C* c;
   i64 stride_a;
   i64 stride_b;
   i64 stride_c;
@@ -106,20 +130,22 @@ struct Parts {
     for (u32 d = 0; d + 2 < c().dims; ++d) matrices *= static_cast<u32>(c().extent[d]);
     return matrices * down() * across();
   }
-  template <typename T>
-  __device__ Part<T> at(u32 index) const {
+  __device__ i64 column_of(u32 index) const { return static_cast<i64>(index % across()) * kColumns; }
+  __device__ i64 row_of(u32 index) const { return static_cast<i64>(index / across() % down()) * kRows; }
+  template <typename T, typename C = T, bool kKMajorB = false>
+  __device__ Part<T, C> at(u32 index) const {
     const View& a = arguments.reads[0];
     const View& b = arguments.reads[1];
-    const i64 column = static_cast<i64>(index % across()) * kColumns;
-    const i64 row = static_cast<i64>(index / across() % down()) * kRows;
+    const i64 column = column_of(index);
+    const i64 row = row_of(index);
     const u32 matrix = index / across() / down();
-    Part<T> part;
+    Part<T, C> part;
     part.stride_a = a.stride[a.dims - 2];
     part.stride_b = b.stride[b.dims - 2];
     part.stride_c = c().stride[c().dims - 2];
     part.a = matrix_at<T>(a, c(), matrix) + row * part.stride_a;
-    part.b = matrix_at<T>(b, c(), matrix) + column;
-    part.c = matrix_at<T>(c(), c(), matrix) + row * part.stride_c + column;
+    part.b = matrix_at<T>(b, c(), matrix) + (kKMajorB ? column * part.stride_b : column);
+    part.c = matrix_at<C>(c(), c(), matrix) + row * part.stride_c + column;
     part.depth = a.extent[a.dims - 1];
     part.rows = static_cast<i32>(min(c().extent[c().dims - 2] - row, static_cast<i64>(kRows)));
     part.columns = static_cast<i32>(min(c().extent[c().dims - 1] - column, static_cast<i64>(kColumns)));
@@ -153,28 +179,39 @@ __device__ inline u32 tile_byte(u32 row, u32 byte) {
 
 // Brings the kRows x kColumns tiles of an operand to shared memory, zeros where it has ended: straight there (cp.async)
 // where rows start at multiples of 16 bytes, else by way of registers.
-template <typename T, u32 kRows, u32 kColumns>
+template <typename E, u32 kRows, u32 kColumns>
 struct Operand {
-  static_assert(kWorkers % kColumns == 0, "a worker stays in its column");
-  static constexpr u32 kCount = kRows * kColumns / kWorkers;
-  static constexpr u32 kApart = kWorkers / kColumns;  // a worker's rows
+  using T = typename Travel<E>::Stored;
+  using Held = typename Travel<E>::Held;
+  static constexpr u32 kTogether = sizeof(Held) / sizeof(T);
+  static constexpr u32 kUnits = kColumns / kTogether;
+  static_assert(kWorkers % kUnits == 0, "a worker stays in its column");
+  static constexpr u32 kCount = kRows * kUnits / kWorkers;
+  static constexpr u32 kApart = kWorkers / kUnits;  // a worker's rows
   static constexpr u32 kRowBytes = kColumns * sizeof(T);
   static constexpr u32 kSixteen = 16 / sizeof(T);
 
   const T* from;  // the next tile
   i64 stride;
   bool straight;
-  T held[kCount];
+  Held held[kCount];
 
   __device__ void load(i32 rows, i32 columns) {
     const u32 thread = again(worker());
-    const i32 row = static_cast<i32>(thread / kColumns);
-    const i32 column = static_cast<i32>(thread % kColumns);
+    const i32 row = static_cast<i32>(thread / kUnits);
+    const i32 column = static_cast<i32>(thread % kUnits * kTogether);
     const T* element = from + row * stride + column;
 #pragma unroll
     for (i32 i = 0; i < static_cast<i32>(kCount); ++i, element += kApart * stride) {
-      held[i] = T{};
-      if (row + i * static_cast<i32>(kApart) < rows && column < columns) held[i] = *element;
+      held[i] = Held{};
+      if (row + i * static_cast<i32>(kApart) >= rows) continue;
+      if constexpr (kTogether == 1) {
+        if (column < columns) held[i] = *element;
+      } else {
+#pragma unroll
+        for (i32 e = 0; e < static_cast<i32>(kTogether); ++e)
+          if (column + e < columns) held[i] |= static_cast<Held>(element[e]) << 8 * e;
+      }
     }
   }
   __device__ void copy(u8* tile, i32 rows, i32 columns) const {
@@ -184,7 +221,7 @@ struct Operand {
     const u32 column = thread % sixteens * kSixteen;
     const i32 left = min(max(columns - static_cast<i32>(column), 0), static_cast<i32>(kSixteen));
 #pragma unroll
-    for (u32 i = 0; i < kCount / kSixteen; ++i) {
+    for (u32 i = 0; i < kRows * sixteens / kWorkers; ++i) {
       const u32 row = thread / sixteens + i * (kWorkers / sixteens);
       const bool inside = static_cast<i32>(row) < rows && left > 0;
       const T* source = inside ? from + row * stride + column : from;
@@ -200,8 +237,8 @@ struct Operand {
     const u32 thread = again(worker());
 #pragma unroll
     for (u32 i = 0; i < kCount; ++i) {
-      const u32 byte = tile_byte<kRowBytes>(thread / kColumns + i * kApart, thread % kColumns * sizeof(T));
-      *reinterpret_cast<T*>(tile + byte) = held[i];
+      const u32 byte = tile_byte<kRowBytes>(thread / kUnits + i * kApart, thread % kUnits * sizeof(Held));
+      *reinterpret_cast<Held*>(tile + byte) = held[i];
     }
   }
 };
@@ -217,8 +254,8 @@ __device__ inline void stage_two(u8* tile, u32 row, u32 column, float first, flo
   }
 }
 // And from there to C, a Unit a worker, neighbours by neighbours: C may be a peer's.
-template <typename Unit, typename T, u32 kRows, u32 kColumns>
-__device__ inline void store_units(const u8* tile, const Part<T>& part) {
+template <typename Unit, u32 kRows, u32 kColumns, typename A, typename T>
+__device__ inline void store_units(const u8* tile, const Part<A, T>& part) {
   constexpr i32 elements = sizeof(Unit) / sizeof(T);
   constexpr u32 units = kColumns / elements;
   for (u32 i = worker(); i < kRows * units; i += kWorkers) {
@@ -234,15 +271,15 @@ __device__ inline void store_units(const u8* tile, const Part<T>& part) {
     }
   }
 }
-template <typename T, u32 kRows, u32 kColumns>
-__device__ inline void store(const u8* tile, const Part<T>& part) {
+template <u32 kRows, u32 kColumns, typename A, typename T>
+__device__ inline void store(const u8* tile, const Part<A, T>& part) {
   sync_workers();
   if (aligned(16, part.c, part.stride_c)) {
-    store_units<uint4, T, kRows, kColumns>(tile, part);
+    store_units<uint4, kRows, kColumns>(tile, part);
   } else if (aligned(4, part.c, part.stride_c)) {
-    store_units<u32, T, kRows, kColumns>(tile, part);
+    store_units<u32, kRows, kColumns>(tile, part);
   } else if constexpr (sizeof(T) < 4) {
-    store_units<T, T, kRows, kColumns>(tile, part);
+    store_units<T, kRows, kColumns>(tile, part);
   }
   sync_workers();
 }
@@ -290,13 +327,22 @@ __device__ inline void multiply_add(float (&sum)[4], const u32 (&a)[4], const u3
         "{%0, %1, %2, %3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  if constexpr (same_type<T, e4m3>) {
+    float few[4] = {};
+    asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(few[0]), "+f"(few[1]), "+f"(few[2]), "+f"(few[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#pragma unroll
+    for (u32 e = 0; e < 4; ++e) sum[e] += few[e];
+  }
 }
 
 // Half a stage, 32 bytes of k, for a warp's 64 rows and 32 columns.
 template <typename T>
 __device__ inline void multiply_half(float (&sums)[4][4][4], u32 stage, u32 half, u32 first_row, u32 first_column) {
   using Shape = MatmulMma<T>;
-  constexpr u32 row_bytes = Shape::kColumns * sizeof(T);
+  constexpr u32 row_bytes = Shape::kColumnsB * sizeof(T);
   const u32 tile_b = stage + Shape::kBytesA;
   const u32 lane = worker() % 32;
   u32 a[4][4];
@@ -317,8 +363,13 @@ __device__ inline void multiply_half(float (&sums)[4][4][4], u32 stage, u32 half
       b[j][1] = load_tf32(tile_b + tile_byte<row_bytes>(8 * half + lane % 4 + 4, byte));
     } else if (j % 2 == 0) {
       u32 two[4];
-      const u32 byte = (first_column + 8 * j + lane / 16 * 8) * 2;
-      load_matrices<true>(two, tile_b + tile_byte<row_bytes>(16 * half + lane % 16, byte));
+      if constexpr (Shape::kKMajorB) {
+        const u32 row = first_column + 8 * j + lane / 16 * 8 + lane % 8;
+        load_matrices<false>(two, tile_b + tile_byte<row_bytes>(row, 32 * half + lane / 8 % 2 * 16));
+      } else {
+        const u32 byte = (first_column + 8 * j + lane / 16 * 8) * 2;
+        load_matrices<true>(two, tile_b + tile_byte<row_bytes>(16 * half + lane % 16, byte));
+      }
       b[j][0] = two[0], b[j][1] = two[1];
       b[j + 1][0] = two[2], b[j + 1][1] = two[3];
     }
@@ -327,6 +378,23 @@ __device__ inline void multiply_half(float (&sums)[4][4][4], u32 stage, u32 half
   for (u32 i = 0; i < 4; ++i)
 #pragma unroll
     for (u32 j = 0; j < 4; ++j) multiply_add<T>(sums[i][j], a[i], b[j]);
+}
+
+// A warp's 64 rows and 32 columns of sums, each by its row's scale and its column's.
+__device__ inline void scale(float (&sums)[4][4][4], const Scales& scales, u32 first_row, u32 first_column) {
+  const u32 lane = worker() % 32;
+  float columns[4][2];
+#pragma unroll
+  for (u32 j = 0; j < 4; ++j)
+#pragma unroll
+    for (u32 c = 0; c < 2; ++c) columns[j][c] = scales.of_column(first_column + 8 * j + lane % 4 * 2 + c);
+#pragma unroll
+  for (u32 i = 0; i < 4; ++i) {
+    const u32 row = first_row + 16 * i + lane / 4;
+    const float rows[2] = {scales.of_row(row), scales.of_row(row + 8)};
+#pragma unroll
+    for (u32 j = 0; j < 4; ++j) Scales::apply(sums[i][j], rows, columns[j]);
+  }
 }
 
 }  // namespace matmul
@@ -341,7 +409,7 @@ __device__ inline void matmul_plain(const Arguments& arguments) {
   const u32 first_column = worker() % 16 * 4;
   const matmul::Parts<Shape::kRows, Shape::kColumns> parts{arguments};
   for (u32 index = 0; index < parts.count(); ++index) {
-    const matmul::Part<T> part = parts.template at<T>(index);
+    const matmul::Part<T, T> part = parts.template at<T>(index);
     matmul::Operand<T, Shape::kRows, Shape::kDepth> a{part.a, part.stride_a, false};
     matmul::Operand<T, Shape::kDepth, Shape::kColumns> b{part.b, part.stride_b, false};
     i64 left = part.depth;  // not yet loaded
@@ -385,16 +453,19 @@ __device__ inline void matmul_plain(const Arguments& arguments) {
 #pragma unroll
       for (u32 j = 0; j < 4; j += 2)
         matmul::stage_two<T, Shape::kColumns>(shared, first_row + i, first_column + j, sums[i][j], sums[i][j + 1]);
-    matmul::store<T, Shape::kRows, Shape::kColumns>(shared, parts.template at<T>(index));
+    matmul::store<Shape::kRows, Shape::kColumns>(shared, parts.template at<T>(index));
   }
 }
 
-// T: bf16 or f16 with exact operands, float with tf32. Shared memory: matmul_mma_shared_bytes<T>().
-template <typename T, MmaOperands kOperands = MmaOperands::exact>
+// T: bf16 or f16 with exact operands, float with tf32. Shared memory: matmul_mma_shared_bytes<T>(). Of e4m3 the product
+// is scaled, and C another type: see scaled_matmul.
+template <typename T, MmaOperands kOperands = MmaOperands::exact, typename C = T>
 __device__ inline void matmul_mma(const Arguments& arguments) {
-  static_assert((sizeof(T) == 2) == (kOperands == MmaOperands::exact),
-                "tensor cores multiply bf16 and f16 exactly, and float only rounded to tf32");
+  static_assert((sizeof(T) <= 2) == (kOperands == MmaOperands::exact),
+                "tensor cores multiply bf16, f16 and e4m3 exactly, and float only rounded to tf32");
+  constexpr bool kScaled = same_type<T, e4m3>;
   using Shape = MatmulMma<T>;
+  using Stored = typename matmul::Travel<T>::Stored;
   constexpr u32 kStageBytes = Shape::kBytesA + Shape::kBytesB;
   u8* shared = arguments.shared;
   __builtin_assume(__isShared(shared));
@@ -403,24 +474,28 @@ __device__ inline void matmul_mma(const Arguments& arguments) {
   const u32 first_column = worker() / 32 % 4 * 32;
   const matmul::Parts<Shape::kRows, Shape::kColumns> parts{arguments};
   for (u32 index = 0; index < parts.count(); ++index) {
-    const matmul::Part<T> part = parts.template at<T>(index);
+    const matmul::Part<Stored, C> part = parts.template at<Stored, C, Shape::kKMajorB>(index);
     matmul::Operand<T, Shape::kRows, Shape::kDepth> a{part.a, part.stride_a,
                                                       matmul::aligned(16, part.a, part.stride_a)};
-    matmul::Operand<T, Shape::kDepth, Shape::kColumns> b{part.b, part.stride_b,
-                                                         matmul::aligned(16, part.b, part.stride_b)};
+    matmul::Operand<T, Shape::kRowsB, Shape::kColumnsB> b{part.b, part.stride_b,
+                                                          matmul::aligned(16, part.b, part.stride_b)};
     i64 left = part.depth;  // not yet begun
     const auto depth = [&] { return static_cast<i32>(min(left, static_cast<i64>(Shape::kDepth))); };
+    const auto begin_b = [&](u8* to) {
+      if constexpr (Shape::kKMajorB) b.begin(to, part.columns, depth());
+      else b.begin(to, depth(), part.columns);
+    };
     const auto end_step = [&] {
       asm volatile("cp.async.commit_group;" ::: "memory");  // one a step, be it empty: they are counted
       a.from += Shape::kDepth;
-      b.from += Shape::kDepth * b.stride;
+      b.from += Shape::kKMajorB ? Shape::kDepth : Shape::kDepth * b.stride;
       left -= Shape::kDepth;
     };
     for (u32 stage = 0; stage < Shape::kStages - 1; ++stage) {
       u8* to = shared + stage * kStageBytes;
       a.begin(to, part.rows, depth());
       a.finish(to);
-      b.begin(to + Shape::kBytesA, depth(), part.columns);
+      begin_b(to + Shape::kBytesA);
       b.finish(to + Shape::kBytesA);
       end_step();
     }
@@ -435,23 +510,33 @@ __device__ inline void matmul_mma(const Arguments& arguments) {
       a.begin(to, part.rows, depth());
       matmul::multiply_half<T>(sums, stage, 0, first_row, first_column);
       a.finish(to);
-      b.begin(to + Shape::kBytesA, depth(), part.columns);
+      begin_b(to + Shape::kBytesA);
       matmul::multiply_half<T>(sums, stage, 1, first_row, first_column);
       b.finish(to + Shape::kBytesA);
       end_step();
     }
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     sync_workers();
+    if constexpr (kScaled) {
+      const Scales scales(arguments.reads, parts.row_of(index), parts.column_of(index), part.rows, part.columns);
+      matmul::scale(sums, scales, first_row, first_column);
+    }
 #pragma unroll
     for (u32 i = 0; i < 4; ++i)
 #pragma unroll
       for (u32 j = 0; j < 4; ++j)
 #pragma unroll
         for (u32 e = 0; e < 4; e += 2)
-          matmul::stage_two<T, Shape::kColumns>(shared, first_row + 16 * i + lane / 4 + 4 * e,
+          matmul::stage_two<C, Shape::kColumns>(shared, first_row + 16 * i + lane / 4 + 4 * e,
                                                 first_column + 8 * j + lane % 4 * 2, sums[i][j][e], sums[i][j][e + 1]);
-    matmul::store<T, Shape::kRows, Shape::kColumns>(shared, parts.template at<T>(index));
+    matmul::store<Shape::kRows, Shape::kColumns>(shared, parts.template at<Stored, C, Shape::kKMajorB>(index));
   }
+}
+
+// C: float, bf16 or f16, from operands of e4m3. Shared memory: scaled_matmul_shared_bytes<C>().
+template <typename C>
+__device__ inline void scaled_matmul(const Arguments& arguments) {
+  matmul_mma<e4m3, MmaOperands::exact, C>(arguments);
 }
 
 }  // namespace tileway

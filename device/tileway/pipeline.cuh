@@ -12,7 +12,7 @@
 namespace tileway {
 
 // Calls body(m0, n0, matrix) for the tiles of a product, alike for loader and workers, until it says no.
-template <typename Body>
+template <typename T, typename Body>
 __device__ __forceinline__ bool for_tiles(const View& c, const Body& body) {
   u32 matrices = 1;
   for (u32 d = 0; d + 2 < c.dims; ++d) matrices *= static_cast<u32>(c.extent[d]);
@@ -20,7 +20,7 @@ __device__ __forceinline__ bool for_tiles(const View& c, const Body& body) {
   const auto columns = static_cast<u32>(c.extent[c.dims - 1]);
   for (u32 matrix = 0; matrix < matrices; ++matrix) {
     for (u32 m0 = 0; m0 < rows; m0 += kHopperTileRows) {
-      for (u32 n0 = 0; n0 < columns; n0 += kHopperTileColumns) {
+      for (u32 n0 = 0; n0 < columns; n0 += HopperShape<T>::kColumns) {
         if (!body(m0, n0, matrix)) return false;
       }
     }
@@ -28,15 +28,16 @@ __device__ __forceinline__ bool for_tiles(const View& c, const Body& body) {
   return true;
 }
 
-// Products of elements of type T. What loader and workers each keep through the kernel is in a RingPosition.
-template <typename T>
+// Products of elements of type T, into C. What loader and workers each keep through the kernel is in a RingPosition.
+template <typename T, typename C = T>
 struct HopperPipeline {
   static constexpr bool kPresent = true;
-  static constexpr u32 kRingBytes = kHopperRingBytes;
+  static constexpr u32 kRingBytes = HopperShape<T>::kRingBytes;
   static constexpr u32 kSharedBytes = kHopperStagingBytes;
   using Position = RingPosition;
+  static constexpr u32 kReads = same_type<T, e4m3> ? 4 : 2;  // the view of C follows
 
-  __device__ static void begin(u8* ring) { hopper_init_ring(HopperRing(ring)); }
+  __device__ static void begin(u8* ring) { hopper_init_ring(HopperRing<T>(ring)); }
   __device__ static void service_registers() { hopper_service_registers(); }
   __device__ static void worker_registers() { hopper_worker_registers(); }
 
@@ -47,7 +48,7 @@ struct HopperPipeline {
 
   // A whole service warp: loads for the lane until it ends or somebody gives up.
   __device__ static void load(const Run& run, const LaneRow& lane, u8* ring_memory, const u32* stored) {
-    const HopperRing ring(ring_memory);
+    const HopperRing<T> ring(ring_memory);
     const u32 self = threadIdx.x % 32;
     RingPosition position{0, 0};
     for (u32 i = 0; i < lane.tasks; ++i) {
@@ -71,12 +72,12 @@ struct HopperPipeline {
         HopperTile tile{};
         tile.a_map = maps + static_cast<u64>(row.a_map) * kMapBytes;
         tile.b_map = maps + static_cast<u64>(row.b_map) * kMapBytes;
-        tile.n = static_cast<u32>(b.extent[b.dims - 1]);
+        tile.n = static_cast<u32>(b.extent[b.dims - (HopperShape<T>::kKMajorB ? 2 : 1)]);
         tile.k = static_cast<u32>(a.extent[a.dims - 1]);
         tensor_map_acquire(tile.a_map);
         tensor_map_acquire(tile.b_map);
         fence_async_proxy();
-        loaded = for_tiles(views[2], [&](u32 m0, u32 n0, u32 matrix) {
+        loaded = for_tiles<T>(views[kReads], [&](u32 m0, u32 n0, u32 matrix) {
           tile.m0 = m0;
           tile.n0 = n0;
           tile.a_batch = volume(a) == a.extent[a.dims - 2] * a.extent[a.dims - 1] ? 0 : matrix;
@@ -92,13 +93,18 @@ struct HopperPipeline {
   // All workers: one product. False where it was given up.
   __device__ static bool multiply(const Run& run, const View* views, RingPosition& position, u8* ring_memory,
                                   u8* staging) {
-    const HopperRing ring(ring_memory);
-    const View& c = views[2];
+    const HopperRing<T> ring(ring_memory);
+    const View& c = views[kReads];
     const auto depth = static_cast<u32>(views[0].extent[views[0].dims - 1]);
     const auto matrix_size = static_cast<u32>(c.extent[c.dims - 2] * c.extent[c.dims - 1]);
-    return for_tiles(c, [&](u32 m0, u32 n0, u32 matrix) {
-      const HopperOutput<T> output = hopper_output<T>(c, offset_at(c, matrix * matrix_size), m0, n0);
-      return hopper_consume<T>(ring, position, depth, output, staging, patience(run));
+    return for_tiles<T>(c, [&](u32 m0, u32 n0, u32 matrix) {
+      const HopperOutput<C> output = hopper_output<T, C>(c, offset_at(c, matrix * matrix_size), m0, n0);
+      if constexpr (same_type<T, e4m3>) {
+        const Scales scales(views, m0, n0, output.rows, output.columns);
+        return hopper_consume(ring, position, depth, output, staging, patience(run), scales);
+      } else {
+        return hopper_consume(ring, position, depth, output, staging, patience(run));
+      }
     });
   }
 };

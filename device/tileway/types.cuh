@@ -19,12 +19,15 @@ using i64 = long long;
 
 #ifdef __CUDACC__
 
-// Elements that are stored in sixteen bits and computed with in fp32.
+// Elements that are stored in sixteen bits or eight and computed with in fp32.
 struct bf16 {
   u16 bits;
 };
 struct f16 {
   u16 bits;
+};
+struct e4m3 {
+  u8 bits;
 };
 
 // The type in which values of an element type are computed and summed.
@@ -38,6 +41,10 @@ struct WideOf<bf16> {
 };
 template <>
 struct WideOf<f16> {
+  using type = float;
+};
+template <>
+struct WideOf<e4m3> {
   using type = float;
 };
 template <typename T>
@@ -67,7 +74,15 @@ __device__ inline float widen(f16 value) {
   return wide;
 }
 
-// Rounded once, to nearest even.
+template <>
+__device__ inline float widen(e4m3 value) {
+  const u32 magnitude = value.bits & 0x7f;
+  if (magnitude == 0x7f) return __uint_as_float(0x7fc00000u);
+  // The same bits as a float's lowest of exponent and highest behind the point: there biases differ by 120.
+  return __uint_as_float((value.bits & 0x80u) << 24 | magnitude << 20) * 0x1p120f;
+}
+
+// Rounded once, to nearest even; to e4m3, what lies beyond the largest becomes the largest.
 template <typename T>
 __device__ inline T narrow(Wide<T> value) {
   return value;
@@ -89,6 +104,25 @@ __device__ inline f16 narrow<f16>(float value) {
   f16 narrowed;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrowed.bits) : "f"(value));
   return narrowed;
+}
+template <>
+__device__ inline e4m3 narrow<e4m3>(float value) {
+#if __CUDA_ARCH__ >= 890
+  u16 pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+  return {static_cast<u8>(pair)};
+#else  // as src/base/e4m3.hpp does it
+  const u32 bits = __float_as_uint(value);
+  const u32 magnitude = bits & 0x7fffffffu;
+  if (value != value) return {0x7f};
+  u32 code = 0x7e;
+  if (magnitude < 0x3c800000u) {
+    code = __float_as_uint(__uint_as_float(magnitude) + 0x1p14f) - 0x46800000u;
+  } else if (magnitude < 0x43e00000u) {
+    code = ((magnitude + 0x7ffff + (magnitude >> 20 & 1)) >> 20) - (120u << 3);
+  }
+  return {static_cast<u8>(bits >> 24 & 0x80 | code)};
+#endif
 }
 
 #endif  // __CUDACC__

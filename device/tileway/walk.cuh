@@ -33,6 +33,11 @@ template <typename T, u32 width>
 struct alignas(sizeof(T) * width) Pack {
   T elements[width];
 };
+// Bytes are only moved; the compiler would take sixteen apart in registers.
+template <>
+struct alignas(16) Pack<u8, 16> {
+  u32 words[4];
+};
 
 // Whether a view is also one of packs of `width` elements of `bytes` bytes: rows of whole packs, all aligned.
 __device__ inline bool packs(const View& view, u32 width, u32 bytes) {

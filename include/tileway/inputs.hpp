@@ -16,7 +16,7 @@ enum class Fill : std::uint8_t {
 
 // What each world rank holds of every input. The same seed gives the same whole tensors for any number of ranks.
 // Integer inputs that some operation uses as indices are valid indices of its table; splits of all_to_all_v fit what is
-// there and what can be received.
+// there and what can be received. Scales of scaled_matmul are positive: 1 or 2 among integers.
 Bindings random_inputs(const Program& program, std::uint64_t seed, Fill fill);
 
 }  // namespace tileway

@@ -94,6 +94,8 @@ struct Body {
     cast,           // copy with a change of dtype
     pointwise,      // `function`; extents of 1 broadcast, dimensions align at the last
     matmul,         // [.., m, k] x [.., k, n], fp32 sums, batch extents of 1 broadcast; `tf32`
+    scaled_matmul,  // e4m3 [m, k] x e4m3 [n, k] transposed, scales f32 [m or 1, 1] and [1, n or 1]: fp32 sums, times
+                    // both scales, rounded once
     softmax,        // over the last dimension
     layer_norm,     // x, gamma, beta; `value` epsilon
     rms_norm,       // x, gamma; `value` epsilon
@@ -121,7 +123,7 @@ struct Body {
   bool tf32 = false;  // operands, which are f32, are rounded to tf32 (Precision::tf32 in program.hpp)
   friend bool operator==(const Body&, const Body&) = default;
 };
-inline constexpr int kBodyKindCount = 16;
+inline constexpr int kBodyKindCount = 17;
 std::string_view name_of(Body::Kind kind);
 Body::Kind parse_body_kind(std::string_view text);
 

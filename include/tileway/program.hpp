@@ -9,7 +9,7 @@
 // Error (invalid), naming the operation, its operands, the rule and the line that wrote it, when there is none.
 // Element-wise functions, matmul and the norms compute in fp32 and round once to the dtype. A sum over ranks rounds
 // every rank's partial to the dtype, adds them in fp32 in rank order, and rounds once. A product of f32 may be told to
-// round its operands to tf32 first.
+// round its operands to tf32 first. e4m3 is only cast, moved, and multiplied by scaled_matmul.
 #pragma once
 
 #include <cstdint>
@@ -78,6 +78,7 @@ enum class OpKind : std::uint8_t {
   pointwise,
   cast,
   matmul,
+  scaled_matmul,
   softmax,
   layer_norm,
   rms_norm,
@@ -99,7 +100,7 @@ enum class OpKind : std::uint8_t {
   reduce,
   send,
 };
-inline constexpr int kOpKindCount = 24;
+inline constexpr int kOpKindCount = 25;
 std::string_view name_of(OpKind kind);
 OpKind parse_op_kind(std::string_view text);
 bool is_communication(OpKind kind);
@@ -121,7 +122,7 @@ struct Op {
   std::string name{};                 // input
   Function function = Function::add;  // pointwise
   ReduceOp reduce = ReduceOp::sum;    // reduce_dim, embedding_bag
-  DType dtype = DType::f32;           // input, constant, cast
+  DType dtype = DType::f32;           // input, constant, cast, scaled_matmul
   double value = 0;                   // constant; epsilon of layer_norm and rms_norm
   int dim = 0;                        // reduce_dim, slice; the root of broadcast and reduce
   bool keep_dim = false;              // reduce_dim
@@ -238,6 +239,12 @@ Tensor cast(Tensor x, DType dtype, Where where = Where::current());
 // without a precision f32 takes the program's.
 Tensor matmul(Tensor a, Tensor b, Where where = Where::current());
 Tensor matmul(Tensor a, Tensor b, Precision precision, Where where = Where::current());
+// The product of e4m3 matrices, each given a scale of its own before it was rounded: (a b^T) * scale_a * scale_b, sums
+// and scaling in fp32, rounded once to `out`: f32, bf16 or f16. a: [m, k]; b: [n, k], given transposed, so that k lies
+// along its rows as it does along a's, which is how tensor cores read 8-bit elements. Scales are f32: scale_a [1, 1]
+// for the whole matrix or [m, 1] for each row; scale_b [1, 1] or [1, n]. Placements as for matmul. Scales are
+// replicated; a row-wise one may also be sharded as the product is.
+Tensor scaled_matmul(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, DType out, Where where = Where::current());
 // Over the last dimension, which must not be sharded.
 Tensor softmax(Tensor x, Where where = Where::current());
 // (x - mean) / sqrt(variance + epsilon) * gamma + beta, over the last dimension; gamma, beta: [last], replicated.

@@ -25,7 +25,7 @@ class SafeTensors {
   std::vector<std::string> names() const;
   bool contains(const std::string& name) const;
   // The members below throw Error (invalid) for a name that is not in the file; dtype and load also for a tensor whose
-  // dtype tileway does not have. F32, BF16, F16, I32 and I64 it has; F64, F8_E4M3, U8, BOOL and the rest it has not.
+  // dtype tileway does not have. F32, BF16, F16, F8_E4M3, I32 and I64 it has; F64, F8_E5M2, U8, BOOL and the rest not.
   Shape shape(const std::string& name) const;
   DType dtype(const std::string& name) const;
   // The bytes are read at this call.

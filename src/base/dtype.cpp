@@ -9,8 +9,8 @@
 namespace tileway {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::size_t>, 6> kDTypes{
-    {{"f32", 4}, {"bf16", 2}, {"f16", 2}, {"i32", 4}, {"i64", 8}, {"f64", 8}}};
+constexpr std::array<std::pair<std::string_view, std::size_t>, 7> kDTypes{
+    {{"f32", 4}, {"bf16", 2}, {"f16", 2}, {"e4m3", 1}, {"i32", 4}, {"i64", 8}, {"f64", 8}}};
 constexpr std::array<std::string_view, 4> kReduceOps{"sum", "max", "min", "mean"};
 
 }  // namespace
@@ -23,9 +23,10 @@ DType parse_dtype(std::string_view text) {
   for (std::size_t i = 0; i < kDTypes.size(); ++i) {
     if (kDTypes[i].first == text) return static_cast<DType>(i);
   }
-  throw Error(
-      ErrorKind::invalid,
-      {.where = "dtype", .what = "unknown name", .expected = "f32, bf16, f16, i32 or i64", .got = std::string(text)});
+  throw Error(ErrorKind::invalid, {.where = "dtype",
+                                   .what = "unknown name",
+                                   .expected = "f32, bf16, f16, e4m3, i32 or i64",
+                                   .got = std::string(text)});
 }
 
 bool is_floating(DType dtype) { return dtype != DType::i32 && dtype != DType::i64; }

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/e4m3.hpp"
 #include "tileway/dtype.hpp"
 #include "tileway/error.hpp"
 
@@ -23,6 +24,8 @@ decltype(auto) with_element_type(DType dtype, Body&& body) {
       return std::forward<Body>(body)(Eigen::bfloat16{});
     case DType::f16:
       return std::forward<Body>(body)(Eigen::half{});
+    case DType::e4m3:
+      return std::forward<Body>(body)(E4m3{});
     case DType::i32:
       return std::forward<Body>(body)(std::int32_t{});
     case DType::i64:
@@ -43,7 +46,7 @@ using Wide = std::conditional_t<std::is_same_v<T, double> || std::is_integral_v<
 // bounds; NaN becomes 0.
 template <typename T>
 T to_element(double value) {
-  if constexpr (std::is_same_v<T, Eigen::bfloat16> || std::is_same_v<T, Eigen::half>) {
+  if constexpr (sizeof(T) < sizeof(float)) {
     float narrowed = static_cast<float>(value);
     const double back = static_cast<double>(narrowed);
     if (back != value && value == value && narrowed - narrowed == 0.0F) {

@@ -22,7 +22,8 @@ void add_common(CLI::App& command, Options& options) {
   command.add_option("--size", options.sizes, "as MxNxK; see `tileway doctor` for each operator's extents");
   command
       .add_option("--dtype", options.dtype,
-                  "f32, bf16 or f16; tf32: f32 whose products are of operands rounded to tf32")
+                  "f32, bf16 or f16; tf32: f32 whose products are of operands rounded to tf32; e4m3: products of "
+                  "fp8 matrices with scales, in bf16")
       ->capture_default_str();
   command.add_option("--executor", options.executor, "auto, host or cuda")->capture_default_str();
   command.add_option(

@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 
 #include "cli/command.hpp"
 #include "exec/cuda/variant.hpp"
 #include "runtime/cuda/compile.hpp"
+#include "tileway/error.hpp"
 
 namespace tileway::cli {
 namespace {
@@ -32,12 +34,28 @@ Resources resources_of(const std::string& report) {
   return resources;
 }
 
+// None, and why, for a plan that the architecture cannot run; others may.
+std::optional<cuda::KernelText> text_of(const Plan& plan, const std::string& architecture) {
+  try {
+    return cuda::KernelText(plan, architecture);
+  } catch (const Error& error) {
+    fmt::print("{} {} for {}: {}\n", plan.name, plan.schedule, architecture, error.what());
+    return std::nullopt;
+  }
+}
+
 int compile(const Options& options, const std::string& architectures) {
+  int status = kDone;
   constexpr Place kManyGpus{.cuda = true, .gpus = 1024, .multiprocessors = 132};  // one for every rank
   for (const Plan& plan : make_plans(options, kManyGpus)) {
     std::istringstream list(architectures);
     for (std::string architecture; std::getline(list, architecture, ',');) {
-      const cuda::KernelText text(plan, architecture);
+      const std::optional<cuda::KernelText> made = text_of(plan, architecture);
+      if (!made) {
+        status = kNo;
+        continue;
+      }
+      const cuda::KernelText& text = *made;
       const cuda::Image image = cuda::compile(text.source(), "tileway_run", architecture);
       const Resources resources = resources_of(image.report);
       fmt::print("{} {} for {}: {} bytes{}; {}; {}; products {}\n", plan.name, plan.schedule, architecture,
@@ -45,7 +63,7 @@ int compile(const Options& options, const std::string& architectures) {
                  text.products_text());
     }
   }
-  return kDone;
+  return status;
 }
 
 }  // namespace

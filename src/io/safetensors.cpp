@@ -29,6 +29,7 @@ std::optional<DType> known_dtype(std::string_view name) {
   if (name == "F32") return DType::f32;
   if (name == "BF16") return DType::bf16;
   if (name == "F16") return DType::f16;
+  if (name == "F8_E4M3") return DType::e4m3;
   if (name == "I32") return DType::i32;
   if (name == "I64") return DType::i64;
   return std::nullopt;
@@ -125,8 +126,8 @@ DType SafeTensors::dtype(const std::string& name) const {
   const TensorEntry& entry = file_->entry(name);
   const std::optional<DType> dtype = known_dtype(entry.dtype);
   TW_REQUIRE(dtype.has_value(), ErrorKind::invalid, .where = tensor_label(file_->path, name),
-             .what = "a dtype that tileway does not have", .expected = "F32, BF16, F16, I32 or I64", .got = entry.dtype,
-             .hint = "Convert the tensor before use");
+             .what = "a dtype that tileway does not have", .expected = "F32, BF16, F16, F8_E4M3, I32 or I64",
+             .got = entry.dtype, .hint = "Convert the tensor before use");
   return *dtype;
 }
 

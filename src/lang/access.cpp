@@ -55,6 +55,15 @@ Box matmul_box(const Relation& relation, bool left) {
   return box;
 }
 
+// Of the product of a [m, k] and b [n, k], and of scales that broadcast to it.
+Box scaled_matmul_box(const Relation& relation, std::size_t operand) {
+  if (operand >= 2) return pointwise_box(relation);
+  Box box;
+  put(box, relation.aligned(0, operand));
+  put(box, relation.whole(1));
+  return box;
+}
+
 Box row_box(const Relation& relation, std::size_t operand) {
   if (operand > 0) return Box::whole(relation.local);
   Box box = relation.result;
@@ -119,6 +128,8 @@ Box operand_box(const Program& program, const Op& op, std::size_t operand, int m
       return pointwise_box(relation);
     case OpKind::matmul:
       return matmul_box(relation, operand == 0);
+    case OpKind::scaled_matmul:
+      return scaled_matmul_box(relation, operand);
     case OpKind::softmax:
     case OpKind::layer_norm:
     case OpKind::rms_norm:

@@ -7,7 +7,10 @@ namespace tileway {
 namespace {
 
 // The relative error of one rounding.
-double unit_roundoff(DType dtype) { return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24; }
+double unit_roundoff(DType dtype) {
+  if (dtype == DType::e4m3) return 0x1p-4;
+  return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
+}
 
 }  // namespace
 
@@ -16,6 +19,9 @@ Accuracy measure_accuracy(const Program& program, const Bindings& inputs, const 
   Bindings exact_inputs = inputs;
   const Bindings declared = interpret(program, declared_inputs);
   const Bindings exact = interpret(program, exact_inputs, Arithmetic::exact);
+  const bool fp8 = std::any_of(program.ops().begin(), program.ops().end(),
+                               [](const Op& op) { return op.kind == OpKind::scaled_matmul; });
+  const double least = fp8 ? unit_roundoff(DType::bf16) : 0;
   Accuracy accuracy;
   for (const auto& [name, parts] : exact) {
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
@@ -25,7 +31,8 @@ Accuracy measure_accuracy(const Program& program, const Bindings& inputs, const 
       }
       accuracy.error = std::max(accuracy.error, max_difference(parts[rank], outputs.at(name)[rank]));
       accuracy.reference = std::max(accuracy.reference, max_difference(parts[rank], declared.at(name)[rank]));
-      accuracy.allowed = std::max(accuracy.allowed, largest * unit_roundoff(declared.at(name)[rank].dtype()));
+      accuracy.allowed =
+          std::max(accuracy.allowed, largest * std::max(least, unit_roundoff(declared.at(name)[rank].dtype())));
     }
   }
   accuracy.allowed += 2 * accuracy.reference;

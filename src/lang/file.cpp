@@ -56,6 +56,7 @@ Value op_to_json(const Op& op) {
       out["function"] = name_of(op.function);
       break;
     case OpKind::cast:
+    case OpKind::scaled_matmul:
       out["dtype"] = name_of(op.dtype);
       break;
     case OpKind::matmul:

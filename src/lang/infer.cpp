@@ -20,7 +20,7 @@ std::string described(const Inference& in) {
 }
 
 TensorType infer_input(const Inference& in) {
-  if (in.op.dtype == DType::f64) in.refuse("f64 is not a type of programs", "f32, bf16, f16, i32 or i64", "f64");
+  if (in.op.dtype == DType::f64) in.refuse("f64 is not a type of programs", "f32, bf16, f16, e4m3, i32 or i64", "f64");
   TensorType type{in.op.dtype, in.op.shape, in.op.group, {}};
   type.placement = resolved(in, in.op.placement, in.op.shape, in.members);
   return type;
@@ -28,7 +28,7 @@ TensorType infer_input(const Inference& in) {
 
 TensorType infer_cast(const Inference& in) {
   TensorType type = in.operands[0];
-  if (in.op.dtype == DType::f64) in.refuse("f64 is not a type of programs", "f32, bf16, f16, i32 or i64", "f64");
+  if (in.op.dtype == DType::f64) in.refuse("f64 is not a type of programs", "f32, bf16, f16, e4m3, i32 or i64", "f64");
   type.dtype = in.op.dtype;
   return type;
 }
@@ -40,6 +40,8 @@ int expected_operands(const Op& op) {
       return 0;
     case OpKind::pointwise:
       return operand_count(op.function);
+    case OpKind::scaled_matmul:
+      return 4;
     case OpKind::layer_norm:
       return 3;
     case OpKind::matmul:
@@ -51,6 +53,25 @@ int expected_operands(const Op& op) {
       return 2;
     default:
       return 1;
+  }
+}
+
+// Whether an operation adds, multiplies or compares elements of its first operand.
+bool computes(OpKind kind) {
+  switch (kind) {
+    case OpKind::pointwise:
+    case OpKind::matmul:
+    case OpKind::softmax:
+    case OpKind::layer_norm:
+    case OpKind::rms_norm:
+    case OpKind::reduce_dim:
+    case OpKind::embedding_bag:
+    case OpKind::all_reduce:
+    case OpKind::reduce_scatter:
+    case OpKind::reduce:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -122,6 +143,10 @@ TensorType infer(const Program& program, const Op& op) {
                 "its new value %" + std::to_string(updater), {}, "Use what update returned");
     }
   }
+  if (computes(op.kind) && in.operands[0].dtype == DType::e4m3) {
+    in.refuse("e4m3 is not computed with, only cast, moved and multiplied by scaled_matmul", "f32, bf16 or f16", "e4m3",
+              "cast first");
+  }
   switch (op.kind) {
     case OpKind::input:
       return infer_input(in);
@@ -133,6 +158,8 @@ TensorType infer(const Program& program, const Op& op) {
       return infer_cast(in);
     case OpKind::matmul:
       return infer_matmul(in);
+    case OpKind::scaled_matmul:
+      return infer_scaled_matmul(in);
     case OpKind::softmax:
     case OpKind::layer_norm:
     case OpKind::rms_norm:

@@ -29,6 +29,7 @@ Placement resolved(const Inference& in, Placement placement, const Shape& shape,
 
 TensorType infer_pointwise(const Inference& in);
 TensorType infer_matmul(const Inference& in);
+TensorType infer_scaled_matmul(const Inference& in);
 TensorType infer_rows(const Inference& in);  // softmax and the norms
 TensorType infer_reduce_dim(const Inference& in);
 TensorType infer_reshape(const Inference& in);

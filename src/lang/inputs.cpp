@@ -26,15 +26,17 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-// How an integer input is used: the smallest table that it indexes, or as splits.
+// How an input is used: the smallest table that it indexes, or as splits, or as a scale.
 struct Use {
   std::int64_t rows = std::numeric_limits<std::int64_t>::max();
   const Op* splits_of = nullptr;
+  bool scale = false;
 };
 
 Use use_of(const Program& program, int input) {
   Use use;
   for (const Op& op : program.ops()) {
+    if (op.kind == OpKind::scaled_matmul && (op.operands[2] == input || op.operands[3] == input)) use.scale = true;
     if (op.operands.size() != 2 || op.operands[1] != input) continue;
     const Shape& first = program.ops()[op.operands[0]].type.shape;
     if (op.kind == OpKind::gather_rows || op.kind == OpKind::embedding_bag)
@@ -78,8 +80,13 @@ Bindings random_inputs(const Program& program, std::uint64_t seed, Fill fill) {
       Array whole(op.type.dtype, op.type.shape);
       for (std::int64_t e = 0; e < whole.size(); ++e) {
         const bool normal = fill == Fill::normal && is_floating(op.type.dtype);
-        whole.set(e, indices ? static_cast<double>(random.below(use.rows))
-                             : (normal ? random.normal() : static_cast<double>(random.below(5) - 2)));
+        if (indices) {
+          whole.set(e, static_cast<double>(random.below(use.rows)));
+        } else if (use.scale) {  // normals stay within +-6
+          whole.set(e, normal ? 1 + random.normal() / 8 : static_cast<double>(1 + random.below(2)));
+        } else {
+          whole.set(e, normal ? random.normal() : static_cast<double>(random.below(5) - 2));
+        }
       }
       return whole;
     };

@@ -55,6 +55,7 @@ Value cut_to_match(const Value& operand, const TensorType& from, const TensorTyp
 // Only these relate operand and result dimension by dimension.
 bool cuts_operands(const Op& op, std::size_t operand) {
   if (op.kind == OpKind::pointwise) return true;
+  if (op.kind == OpKind::scaled_matmul) return operand >= 2;  // what shards the product is a sharded side, never cut
   if (op.kind != OpKind::matmul) return false;
   // Rows belong to the left side, columns to the right; batch dimensions to both.
   const int last = static_cast<int>(op.type.shape.size()) - 1;

@@ -127,6 +127,21 @@ Value matmul(const Shape& shape, const Value& a, const Value& b, Precision preci
 }
 
 template <typename A>
+Value scaled_matmul(const Shape& shape, const std::vector<Value>& operands) {
+  Value result = zeros(shape);
+  const std::int64_t k = operands[0].shape[1];
+  for_each(shape, [&](const Dims& at, std::int64_t offset) {
+    const double* a = operands[0].data.data() + at[0] * k;
+    const double* b = operands[1].data.data() + at[1] * k;
+    A sum = 0;
+    for (std::int64_t i = 0; i < k; ++i) sum += static_cast<A>(a[i]) * static_cast<A>(b[i]);
+    result.data[offset] =
+        sum * static_cast<A>(broadcast_at(operands[2], at)) * static_cast<A>(broadcast_at(operands[3], at));
+  });
+  return result;
+}
+
+template <typename A>
 Value rows(const Op& op, const std::vector<Value>& operands) {
   const Value& x = operands[0];
   Value result = zeros(x.shape);
@@ -260,6 +275,8 @@ Value compute_in(const Program& program, const Op& op, int member, const std::ve
       return cast(op, first.dtype, operands[0]);
     case OpKind::matmul:
       return matmul<A>(shape, operands[0], operands[1], op.precision);
+    case OpKind::scaled_matmul:
+      return scaled_matmul<A>(shape, operands);
     case OpKind::softmax:
     case OpKind::layer_norm:
     case OpKind::rms_norm:

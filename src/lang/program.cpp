@@ -11,10 +11,10 @@ namespace tileway {
 namespace {
 
 constexpr std::array<std::string_view, kOpKindCount> kOpNames{
-    "input",       "constant",      "pointwise",    "cast",      "matmul",     "softmax",
-    "layer_norm",  "rms_norm",      "reduce_dim",   "reshape",   "transpose",  "slice",
-    "gather_rows", "embedding_bag", "shard",        "update",    "all_reduce", "reduce_scatter",
-    "all_gather",  "all_to_all",    "all_to_all_v", "broadcast", "reduce",     "send"};
+    "input",         "constant",  "pointwise",  "cast",       "matmul",         "scaled_matmul", "softmax",
+    "layer_norm",    "rms_norm",  "reduce_dim", "reshape",    "transpose",      "slice",         "gather_rows",
+    "embedding_bag", "shard",     "update",     "all_reduce", "reduce_scatter", "all_gather",    "all_to_all",
+    "all_to_all_v",  "broadcast", "reduce",     "send"};
 constexpr std::array<std::string_view, kPrecisionCount> kPrecisionNames{"exact", "tf32"};
 
 std::string place(const Where& where) {
@@ -209,6 +209,12 @@ Tensor matmul(Tensor a, Tensor b, Precision precision, Where where) {
 
 Tensor matmul(Tensor a, Tensor b, Where where) {
   return matmul(a, b, a.dtype() == DType::f32 ? a.program().matmul_precision() : Precision::exact, where);
+}
+
+Tensor scaled_matmul(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, DType out, Where where) {
+  Op op = make(OpKind::scaled_matmul, {a, b, scale_a, scale_b}, where);
+  op.dtype = out;
+  return a.program().append(std::move(op));
 }
 
 Tensor softmax(Tensor x, Where where) { return add(OpKind::softmax, {x}, where); }

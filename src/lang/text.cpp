@@ -20,6 +20,9 @@ std::string arguments(const Op& op) {
     case OpKind::matmul:
       if (op.precision != Precision::exact) put(std::string(name_of(op.precision)));
       break;
+    case OpKind::scaled_matmul:
+      put(std::string(name_of(op.dtype)));
+      break;
     case OpKind::layer_norm:
     case OpKind::rms_norm:
       put(fmt::format("epsilon={}", op.value));

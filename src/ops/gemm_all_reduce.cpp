@@ -1,4 +1,5 @@
 // Row-parallel linear layer: the contraction is sharded, every rank gets the sum.
+#include "ops/gemm.hpp"
 #include "tileway/ops.hpp"
 
 namespace tileway {
@@ -7,8 +8,8 @@ namespace {
 void build(Program& p, DType dtype, std::span<const std::int64_t> size) {
   const std::int64_t m = size[0], n = size[1], k = size[2];
   const Tensor x = p.input("x", dtype, {m, k}, Shard(1));
-  const Tensor w = p.input("w", dtype, {k, n}, Shard(0));
-  p.output("y", all_reduce(matmul(x, w)));
+  const Tensor w = gemm_weight(p, dtype, k, n, Shard(0));
+  p.output("y", all_reduce(gemm(x, w)));
 }
 
 const RegisterOperator kRegister(

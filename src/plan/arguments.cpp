@@ -43,6 +43,18 @@ bool fits_matmul(const Arguments& a) {
          broadcasts(y, out, 2);
 }
 
+bool fits_scaled_matmul(const Arguments& a) {
+  const bool matrices = std::all_of(a.reads.begin(), a.reads.end(), [](const Dims& read) { return read.size() == 2; });
+  if (!matrices || a.writes[0].size() != 2 || a.reads[0][1] != a.reads[1][1]) return false;
+  const bool types = a.read_types[0] == DType::e4m3 && a.read_types[1] == DType::e4m3 &&
+                     a.read_types[2] == DType::f32 && a.read_types[3] == DType::f32 && is_floating(a.write_types[0]) &&
+                     a.write_types[0] != DType::e4m3;
+  const auto scales = [](std::int64_t extent, std::int64_t along) { return extent == 1 || extent == along; };
+  const Dims& out = a.writes[0];
+  return types && out == Dims{a.reads[0][0], a.reads[1][0]} && scales(a.reads[2][0], out[0]) && a.reads[2][1] == 1 &&
+         a.reads[3][0] == 1 && scales(a.reads[3][1], out[1]);
+}
+
 bool fits_rows(const Arguments& a, std::size_t weights) {
   if (a.writes[0].empty() || a.reads[0] != a.writes[0]) return false;
   for (std::size_t i = 1; i <= weights; ++i) {
@@ -101,8 +113,27 @@ bool fits_dynamic(const Arguments& a, bool copies) {
   return std::equal(a.reads[1].begin() + 1, a.reads[1].end(), a.writes[0].begin() + 1);
 }
 
+// Whether it adds, multiplies or compares elements of the type that it writes.
+bool computes(Body::Kind kind) {
+  switch (kind) {
+    case Body::Kind::pointwise:
+    case Body::Kind::matmul:
+    case Body::Kind::softmax:
+    case Body::Kind::layer_norm:
+    case Body::Kind::rms_norm:
+    case Body::Kind::reduce_dim:
+    case Body::Kind::embedding_bag:
+    case Body::Kind::reduce_ranks:
+    case Body::Kind::all_reduce:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool fits(const Arguments& a) {
   if (a.body.tf32 && a.body.kind != Body::Kind::matmul) return false;
+  if (computes(a.body.kind) && !a.write_types.empty() && a.write_types[0] == DType::e4m3) return false;
   switch (a.body.kind) {
     case Body::Kind::none:
       return a.counts(0, 0);
@@ -118,6 +149,8 @@ bool fits(const Arguments& a) {
     case Body::Kind::matmul:
       return a.counts(2, 1) && a.one_type() && is_floating(a.write_types[0]) &&
              (!a.body.tf32 || a.write_types[0] == DType::f32) && fits_matmul(a);
+    case Body::Kind::scaled_matmul:
+      return a.counts(4, 1) && fits_scaled_matmul(a);
     case Body::Kind::softmax:
       return a.counts(1, 1) && a.one_type() && fits_rows(a, 0);
     case Body::Kind::layer_norm:

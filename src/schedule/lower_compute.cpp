@@ -19,6 +19,9 @@ int result_dim(const Op& op, std::size_t k, const TensorType& source) {
   switch (op.kind) {
     case OpKind::matmul:
       return dim == (k == 0 ? dims - 1 : dims - 2) ? -1 : aligned;
+    case OpKind::scaled_matmul:
+      if (k < 2) return dim == 0 ? static_cast<int>(k) : -1;  // b [n, k] has the product's columns as rows
+      return source.shape[dim] == 1 ? -1 : aligned;
     case OpKind::pointwise:
       return source.shape[dim] == 1 ? -1 : aligned;
     case OpKind::cast:
@@ -88,6 +91,9 @@ Body Lowering::body_of(const Op& op, int member) const {
     case OpKind::matmul:
       body.kind = Body::Kind::matmul;
       body.tf32 = op.precision == Precision::tf32;
+      return body;
+    case OpKind::scaled_matmul:
+      body.kind = Body::Kind::scaled_matmul;
       return body;
     case OpKind::softmax:
       body.kind = Body::Kind::softmax;

@@ -179,7 +179,7 @@ double task_us(const Plan& plan, const Task& task) {
     const double steps = 2.0 * (plan.ranks() - 1);
     us = steps / plan.ranks() * bytes / 2 / (topology.link_gb_s * 1e3) + steps * topology.link_us;
   }
-  if (body.kind == Body::Kind::matmul) {
+  if (body.kind == Body::Kind::matmul || body.kind == Body::Kind::scaled_matmul) {
     const double k = static_cast<double>(task.reads[0].box.extent.back());
     const double gflops = worth * topology.lane_gflops;
     us = std::max(us * 0.1, 2e-3 * static_cast<double>(task.writes[0].box.volume()) * k / gflops);

@@ -143,7 +143,7 @@ Shape default_tile(const Op& op, const Shape& local, int members, const Topology
   const bool many = has_blocks(topology);
   std::int64_t pieces = many ? ceil_div(elements, kBlockElements) : std::max(2 * topology.lanes, 4 * members);
   Shape least = Shape::filled(dims, 1);
-  if (op.kind == OpKind::matmul) {
+  if (op.kind == OpKind::matmul || op.kind == OpKind::scaled_matmul) {
     least[dims - 2] = std::min<std::int64_t>(many ? 128 : 8, std::max<std::int64_t>(1, local[dims - 2]));
     least[dims - 1] = std::min<std::int64_t>(many ? 256 : 32, std::max<std::int64_t>(1, local[dims - 1]));
   } else {

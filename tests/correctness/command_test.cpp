@@ -114,6 +114,19 @@ TEST(Command, ProcessesTf32IsAPrecisionOfTheProductsOfF32) {
   expect(command("run " + program + " --dtype tf32"), 2, "a program file has its own dtypes; got tf32");
 }
 
+TEST(Command, ProcessesE4m3IsProductsOfFp8WithScalesInBf16) {
+  const std::string shape = "gemm_all_reduce --ranks 2 --size 33x17x29 --dtype e4m3 ";
+  expect(command("explain " + shape), 0, "%4 = scaled_matmul(%0, %1, %2, %3, bf16) : bf16[33, 17] Partial(sum)");
+  expect(command("run " + shape + "--schedule all"), 0, "right");
+  const std::string path = temporary("e4m3.json");
+  expect(command("bench " + shape + "--repeat 3 --executor host --json " + path), 0, "33x17x29 e4m3 on 2 ranks");
+  EXPECT_TRUE(read_json(path).at("results").at(0).at("rows").at(1).at("exact").get<bool>());
+  expect(command("run all_reduce_rms_norm --dtype e4m3"), 2, "e4m3 is not computed with");
+  expect(command("compile " + shape + "--arch sm_80,sm_90a"), 1,
+         "for sm_80: [tileway] kernels for sm_80: fp8 products");
+  expect(command("compile " + shape + "--arch sm_90a"), 0, "products by mma.sync: a box or its rows");
+}
+
 TEST(Command, VerifyProvesAPlanOrSaysHowItGoesWrong) {
   const std::string path = temporary("proof.json");
   expect(command("verify gemm_all_reduce --ranks 3 --schedule all --json " + path), 0, "overlapped: proven");

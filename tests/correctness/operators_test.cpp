@@ -10,9 +10,12 @@ TEST(Operators, OnIntegersEveryScheduleGivesTheInterpretersValues) {
     for (int ranks : {1, 2, 3, 5, 8}) {
       std::vector<std::int64_t> size;
       for (std::size_t i = 0; i < op.extents.size(); ++i) size.push_back(std::vector<std::int64_t>{37, 19, 23, 7}[i]);
-      const Program program = make_program(op, ranks, DType::bf16, size);
-      for (const char* name : {"unfused", "overlapped", "fused"}) {
-        testing::expect_exact(program, Schedule::named(program, name), testing::small_topology(ranks), 1);
+      for (const DType dtype : {DType::bf16, DType::e4m3}) {
+        if (!testing::takes(op, dtype)) continue;
+        const Program program = make_program(op, ranks, dtype, size);
+        for (const char* name : {"unfused", "overlapped", "fused"}) {
+          testing::expect_exact(program, Schedule::named(program, name), testing::small_topology(ranks), 1);
+        }
       }
     }
   }

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <optional>
+#include <set>
 
 #include "support/run.hpp"
 
@@ -34,6 +36,18 @@ Tensor indices(Program& p, Shape shape, Placement placement) {
 
 Tensor partial(Program& p, DType d, std::int64_t e) {
   return matmul(in(p, "pa", d, {e, 11}, Shard(1)), in(p, "pb", d, {11, 6}, Shard(0)));
+}
+
+// A scaled product [m, n] in d, of k; scales for each row and column where there is a placement for them, else for all.
+struct Scaled {
+  Placement a, b;
+  std::optional<Placement> rows{}, columns{};
+};
+Tensor scaled(Program& p, DType d, std::int64_t m, std::int64_t n, std::int64_t k, const Scaled& how) {
+  const Tensor rows = in(p, "sa", DType::f32, {how.rows ? m : 1, 1}, how.rows.value_or(Replicate()));
+  const Tensor columns = in(p, "sb", DType::f32, {1, how.columns ? n : 1}, how.columns.value_or(Replicate()));
+  return scaled_matmul(in(p, "a", DType::e4m3, {m, k}, how.a), in(p, "b", DType::e4m3, {n, k}, how.b), rows, columns,
+                       d);
 }
 
 // A Partial(max): the maximum along a sharded dimension.
@@ -122,6 +136,36 @@ std::vector<Case> cases() {
   });
   add("matmul", "batch K", true, [](P p, D d, E e) {
     return all_reduce(matmul(in(p, "a", d, {2, 4, e}, Shard(2)), in(p, "b", d, {2, e, 3}, Shard(1))));
+  });
+  add("scaled_matmul", "R,R", true, [](P p, D d, E e) { return scaled(p, d, e, 6, 11, {Replicate(), Replicate()}); });
+  add("scaled_matmul", "R,R rows R", true, [](P p, D d, E e) {
+    return scaled(p, d, e, 6, 11, {Replicate(), Replicate(), Replicate(), Replicate()});
+  });
+  add("scaled_matmul", "S0,R rows S0", true, [](P p, D d, E e) {
+    return scaled(p, d, e, 6, 11, {Shard(0), Replicate(), Shard(0), Replicate()});
+  });
+  add("scaled_matmul", "S0,R rows R", true, [](P p, D d, E e) {
+    return scaled(p, d, e, 6, 11, {Shard(0), Replicate(), Replicate()});
+  });
+  add("scaled_matmul", "R,S0 columns S1", true, [](P p, D d, E e) {
+    return scaled(p, d, 7, e, 11, {Replicate(), Shard(0), Replicate(), Shard(1)});
+  });
+  add("scaled_matmul", "R,S0 columns R", true, [](P p, D d, E e) {
+    return scaled(p, d, 7, e, 11, {Replicate(), Shard(0), {}, Replicate()});
+  });
+  add("scaled_matmul", "S1,S1", true, [](P p, D d, E e) {
+    return all_reduce(scaled(p, d, 5, 6, e, {Shard(1), Shard(1), Replicate(), Replicate()}));
+  });
+  add("scaled_matmul", "P,R", true, [](P p, D d, E e) {
+    const Tensor one = in(p, "one", D::f32, {1, 1}, Replicate());
+    const Tensor x = cast(partial(p, D::f32, e), D::e4m3);
+    return all_reduce(scaled_matmul(x, in(p, "c", D::e4m3, {3, 6}, Replicate()), one, one, d));
+  });
+  add("scaled_matmul", "gathered,R", true, [](P p, D d, E e) {
+    const Tensor x = all_gather(in(p, "x", D::e4m3, {e, 11}, Shard(0)));
+    const Tensor rows = all_gather(in(p, "sx", D::f32, {e, 1}, Shard(0)));
+    return scaled_matmul(x, in(p, "w", D::e4m3, {6, 11}, Replicate()), rows, in(p, "sw", D::f32, {1, 6}, Replicate()),
+                         d);
   });
   for (const auto& [name, placement] :
        std::vector<std::pair<std::string, Placement>>{{"R", Replicate()}, {"S0", Shard(0)}, {"S1", Shard(1)}}) {
@@ -251,6 +295,14 @@ std::vector<Case> cases() {
   return all;
 }
 
+// Only moves elements, so that e4m3 will do; no Partial comes in.
+bool moves(const Case& test) {
+  const std::set<std::string> movements{"reshape", "transpose",  "slice",      "gather_rows",
+                                        "shard",   "all_gather", "all_to_all", "broadcast"};
+  const bool sums = test.placement == "P" || (test.op == "gather_rows" && test.placement == "S0,R");
+  return movements.contains(test.op) && !sums;
+}
+
 // What the members hold, put together.
 Array whole(const Program& program, const Bindings& outputs) {
   const TensorType& type = program.ops()[program.outputs()[0].op].type;
@@ -269,7 +321,8 @@ TEST(Placements, EveryOperationInEveryPlacementEqualsItsMeaningOnOneRank) {
     order.push_back(label);
     for (int ranks : rank_counts) {
       for (std::int64_t e : {1, 6, 19}) {
-        for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+        for (DType dtype : {DType::f32, DType::bf16, DType::f16, DType::e4m3}) {
+          if (dtype == DType::e4m3 && !moves(test)) continue;
           if (dtype != DType::bf16 && (e == 6 || quick)) continue;  // every dtype, every extent, not every pair
           const std::string context = fmt::format("{} on {} ranks, e = {}, {}", label, ranks, e, name_of(dtype));
           Program program("case", ranks);

@@ -34,7 +34,7 @@ TEST(SafeTensors, LoadsTheBytesOfEachDtype) {
     std::size_t bytes;
   };
   for (const Case& c : {Case{"F32", DType::f32, 12}, Case{"BF16", DType::bf16, 6}, Case{"F16", DType::f16, 6},
-                        Case{"I32", DType::i32, 12}, Case{"I64", DType::i64, 24}}) {
+                        Case{"F8_E4M3", DType::e4m3, 3}, Case{"I32", DType::i32, 12}, Case{"I64", DType::i64, 24}}) {
     SCOPED_TRACE(c.name);
     const std::string bytes = safetensors_bytes(
         R"({"t":{"dtype":")" + c.name + R"(","shape":[3],"data_offsets":[0,)" + std::to_string(c.bytes) + "]}}",

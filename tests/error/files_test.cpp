@@ -125,6 +125,40 @@ std::function<void()> changed(const std::function<void(Plan&)>& change) {
   };
 }
 
+TEST(PlanStructure, RefusesScaledProductsThatDoNotFitAndPlainOnesOfE4m3) {
+  Program program("p", 2);
+  const Tensor x = program.input("x", DType::e4m3, {6, 8}, Shard(1));
+  const Tensor w = program.input("w", DType::e4m3, {4, 8}, Shard(1));
+  const Tensor rows = program.input("rows", DType::f32, {6, 1}, Replicate());
+  const Tensor columns = program.input("columns", DType::f32, {1, 4}, Replicate());
+  program.output("y", all_reduce(scaled_matmul(x, w, rows, columns, DType::bf16)));
+  const Plan good = lower(program, Schedule::overlapped(program), Topology::parse("ranks=2,lanes=1,copy=1")).plan;
+  check_structure(good);
+  std::size_t product = 0;
+  while (good.bodies[good.tasks[product].body].kind != Body::Kind::scaled_matmul) ++product;
+  const auto refused = [&](const std::function<void(Plan&, Task&)>& change, const char* part) {
+    expect_refused(
+        [&] {
+          Plan plan = good;
+          change(plan, plan.tasks[product]);
+          check_structure(plan);
+        },
+        part);
+  };
+  const auto dtype_of = [](Plan& plan, const Access& access) -> DType& { return plan.buffers[access.buffer].dtype; };
+  constexpr const char* kBody = "do not fit the body scaled_matmul";
+  refused([&](Plan& p, Task& t) { dtype_of(p, t.reads[0]) = DType::bf16; }, kBody);
+  refused([&](Plan& p, Task& t) { dtype_of(p, t.reads[2]) = DType::bf16; }, kBody);
+  refused([&](Plan& p, Task& t) { dtype_of(p, t.writes[0]) = DType::e4m3; }, kBody);
+  refused([&](Plan&, Task& t) { t.reads[1].box.extent[1] -= 1; }, kBody);
+  refused([&](Plan&, Task& t) { t.reads[2].box.extent[0] = 2; }, kBody);
+  refused([&](Plan&, Task& t) { t.reads.pop_back(); }, kBody);
+  refused([&](Plan& p, Task& t) { p.bodies[t.body].tf32 = true; }, "do not fit the body scaled_matmul tf32");
+  Plan matmuls = small_plan();
+  for (Buffer& buffer : matmuls.buffers) buffer.dtype = DType::e4m3;
+  expect_refused([&] { check_structure(matmuls); }, "do not fit the body matmul; got e4m3[");
+}
+
 TEST(PlanStructure, EveryRuleRefuses) {
   const Plan good = small_plan();
   const auto first = [](const Plan& plan, Body::Kind kind) {

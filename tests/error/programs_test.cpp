@@ -22,6 +22,25 @@ Tensor in(Program& p, const char* name, Shape shape, Placement placement, DType 
   return p.input(name, dtype, shape, std::move(placement), group);
 }
 
+// A product of e4m3[4, 6] and e4m3[8, 6] with a scale a row, unless told otherwise.
+struct Scaled {
+  DType dtype = DType::e4m3;
+  Shape b{8, 6};
+  Shape scale_a{4, 1};
+  Shape scale_b{1, 8};
+  DType scale = DType::f32;
+  DType out = DType::bf16;
+  Placement place_a = Replicate();
+  Placement place_b = Replicate();
+  Placement place_scale_a = Replicate();
+};
+void scaled(Program& p, const Scaled& how) {
+  const Tensor a = in(p, "a", {4, 6}, how.place_a, how.dtype);
+  const Tensor b = in(p, "b", how.b, how.place_b, how.dtype);
+  scaled_matmul(a, b, in(p, "sa", how.scale_a, how.place_scale_a, how.scale),
+                in(p, "sb", how.scale_b, Replicate(), how.scale), how.out);
+}
+
 const Case kCases[] = {
     {"shard plus partial",
      [](Program& p) {
@@ -106,6 +125,93 @@ const Case kCases[] = {
      },
      {"matmul(%0 bf16[4, 4] Replicate, %0 bf16[4, 4] Replicate) at programs_test.cpp:",
       "tf32 is a precision of products of f32; expected f32, got bf16. leave the precision out"}},
+    {"add of e4m3",
+     [](Program& p) {
+       const Tensor x = in(p, "x", {4, 4}, Replicate(), DType::e4m3);
+       x + x;
+     },
+     {"add(%0 e4m3[4, 4] Replicate, %0 e4m3[4, 4] Replicate) at programs_test.cpp:",
+      "e4m3 is not computed with, only cast, moved and multiplied by scaled_matmul; expected f32, bf16 or f16, got "
+      "e4m3. cast first"}},
+    {"matmul of e4m3",
+     [](Program& p) {
+       const Tensor x = in(p, "x", {4, 4}, Replicate(), DType::e4m3);
+       matmul(x, x);
+     },
+     {"matmul(", "e4m3 is not computed with"}},
+    {"softmax of e4m3",
+     [](Program& p) {
+       softmax(in(p, "x", {4, 4}, Replicate(), DType::e4m3));
+     },
+     {"softmax(", "cast first"}},
+    {"a norm of e4m3",
+     [](Program& p) {
+       rms_norm(in(p, "x", {4, 4}, Replicate(), DType::e4m3), in(p, "g", {4}, Replicate(), DType::e4m3));
+     },
+     {"rms_norm(", "cast first"}},
+    {"a maximum of e4m3",
+     [](Program& p) {
+       reduce_dim(in(p, "x", {4, 4}, Replicate(), DType::e4m3), ReduceOp::max, 0);
+     },
+     {"reduce_dim(", "cast first"}},
+    {"a bag of e4m3",
+     [](Program& p) {
+       embedding_bag(in(p, "t", {4, 4}, Replicate(), DType::e4m3), in(p, "i", {2, 2}, Replicate(), DType::i32));
+     },
+     {"embedding_bag(", "cast first"}},
+    {"sums over ranks of e4m3",
+     [](Program& p) { all_reduce(in(p, "x", {4}, Partial(), DType::e4m3)); },
+     {"all_reduce(", "cast first"}},
+    {"parts of sums over ranks of e4m3",
+     [](Program& p) { reduce_scatter(in(p, "x", {4}, Partial(), DType::e4m3), 0); },
+     {"reduce_scatter(", "cast first"}},
+    {"a reduce of e4m3",
+     [](Program& p) { reduce(in(p, "x", {4}, Partial(), DType::e4m3), 0); },
+     {"reduce(", "cast first"}},
+    {"scaled_matmul of bf16",
+     [](Program& p) { scaled(p, {.dtype = DType::bf16}); },
+     {"scaled_matmul(%0 bf16[4, 6] Replicate, ", ") at programs_test.cpp:",
+      "scaled_matmul takes matrices of e4m3; expected e4m3[m, k] and e4m3[n, k], got bf16[4, 6] Replicate. cast to "
+      "e4m3"}},
+    {"scaled_matmul of vectors", [](Program& p) { scaled(p, {.b = {8}}); }, {"takes matrices of e4m3", "got e4m3[8]"}},
+    {"scaled_matmul of b as matmul takes it",
+     [](Program& p) {
+       scaled(p, {.b = {6, 8}});
+     },
+     {"the contracted dimensions differ; expected k = 6 along the rows of both, got 8. b is given transposed"}},
+    {"scaled_matmul to e4m3",
+     [](Program& p) { scaled(p, {.out = DType::e4m3}); },
+     {"no dtype of a product; expected f32, bf16 or f16, got e4m3"}},
+    {"scaled_matmul with a scale that fits nothing",
+     [](Program& p) {
+       scaled(p, {.scale_a = {1, 4}});
+     },
+     {"the scale of %0 does not fit; expected f32[1, 1] or f32[4, 1], got f32[1, 4]"}},
+    {"scaled_matmul with a scale for each of k",
+     [](Program& p) {
+       scaled(p, {.scale_b = {1, 6}});
+     },
+     {"the scale of %1 does not fit; expected f32[1, 1] or f32[1, 8], got f32[1, 6]"}},
+    {"scaled_matmul with bf16 scales",
+     [](Program& p) { scaled(p, {.scale = DType::bf16}); },
+     {"the scale of %0 does not fit; expected f32[1, 1] or f32[4, 1], got bf16[4, 1]"}},
+    {"scaled_matmul with a sharded scale of what is whole",
+     [](Program& p) { scaled(p, {.place_scale_a = Shard(0)}); },
+     {"the scale of %0 is not placed as the product; expected Replicate, got Shard(0, [2, 2]). all_gather it first"}},
+    {"scaled_matmul with a scale sharded otherwise",
+     [](Program& p) {
+       scaled(p, {.place_a = Shard(0), .place_scale_a = Shard(0, {1, 3})});
+     },
+     {"expected Replicate or Shard(0, [2, 2]), got Shard(0, [1, 3])"}},
+    {"scaled_matmul with a partial scale",
+     [](Program& p) { scaled(p, {.place_scale_a = Partial()}); },
+     {"the scale of %0 is not placed as the product"}},
+    {"scaled_matmul sharded on one side of k",
+     [](Program& p) { scaled(p, {.place_a = Shard(1)}); },
+     {"contraction is sharded on one side only"}},
+    {"scaled_matmul sharded twice",
+     [](Program& p) { scaled(p, {.place_a = Shard(0), .place_b = Shard(0)}); },
+     {"both sides are sharded"}},
     {"a softmax in tf32",
      [](Program& p) {
        Op op{.kind = OpKind::softmax};

@@ -80,7 +80,8 @@ TEST(CudaExecutor, ProcessesCompileAllKernels) {
   std::set<std::string> sources;
   const auto add = [&](const Plan& plan) { sources.insert(cuda::KernelText(plan, "sm_90a").source()); };
   for (const Operator& op : operators()) {
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::e4m3}) {
+      if (!testing::takes(op, dtype)) continue;
       for (const char* name : {"unfused", "overlapped"}) {
         for (const auto& size : sizes()) {
           for (int ranks : {1, 2, 3}) {
@@ -94,7 +95,7 @@ TEST(CudaExecutor, ProcessesCompileAllKernels) {
     }
   }
   for (const char* name : {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"}) {
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::e4m3}) {
       for (std::int64_t m : {1, 1000, 1024}) {
         for (std::int64_t n : {1, 97, 4096}) {
           for (std::int64_t k : {1, 7, 4096}) {
@@ -143,10 +144,13 @@ TEST(CudaExecutor, EveryOperatorGivesTheInterpretersValues) {
   for (const Operator& op : operators()) {
     for (const auto& size : sizes()) {
       for (int ranks : {1, 2, 3, 4}) {
-        const DType dtype = std::vector{DType::f16, DType::bf16, DType::f32, DType::bf16}[ranks - 1];
-        for (const char* name : {"unfused", "overlapped"}) {
-          expect_right(op, ranks, dtype, size, name, shared_topology(ranks));
-          ASSERT_FALSE(HasFailure()) << op.name << " " << name << " " << name_of(dtype);
+        for (const DType dtype :
+             {std::vector{DType::f16, DType::bf16, DType::f32, DType::bf16}[ranks - 1], DType::e4m3}) {
+          if (!testing::takes(op, dtype)) continue;
+          for (const char* name : {"unfused", "overlapped"}) {
+            expect_right(op, ranks, dtype, size, name, shared_topology(ranks));
+            ASSERT_FALSE(HasFailure()) << op.name << " " << name << " " << name_of(dtype);
+          }
         }
       }
     }

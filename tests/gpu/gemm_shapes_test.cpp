@@ -34,26 +34,42 @@ constexpr const char* kSource = R"(
 #include "tileway/types.cuh"
 using namespace tileway;
 
-// The element at (row, column) of operand `which`: whole numbers -1, 0 and 1, those of the second operand mostly 0, or
-// any in [-1, 1), rounded to T.
-template <typename T>
-__device__ T value_at(u32 which, u32 seed, u32 whole, u64 row, u64 column) {
-  u32 h = static_cast<u32>(row) * 2654435761u ^ static_cast<u32>(column) * 2246822519u ^ (seed * 2 + which) * 3266489917u;
+__device__ u32 scrambled(u32 which, u32 seed, u64 row, u64 column) {
+  u32 h = static_cast<u32>(row) * 2654435761u ^ static_cast<u32>(column) * 2246822519u ^ (seed * 4 + which) * 3266489917u;
   h ^= h >> 15;
   h *= 2246822519u;
   h ^= h >> 13;
   h *= 3266489917u;
-  h ^= h >> 16;
+  return h ^ h >> 16;
+}
+// The element at (row, column) of operand `which`: whole numbers -1, 0 and 1, those of the second operand mostly 0, or
+// any in [-1, 1), rounded to T.
+template <typename T>
+__device__ T value_at(u32 which, u32 seed, u32 whole, u64 row, u64 column) {
+  const u32 h = scrambled(which, seed, row, column);
   float value = static_cast<float>(static_cast<i32>(h)) * (1.0f / 2147483648.0f);
   if (whole != 0) value = which == 0 ? (h & 1 ? 1.0f : -1.0f) : h % 16 == 0 ? 1.0f : h % 16 == 1 ? -1.0f : 0.0f;
   return narrow<T>(value);
 }
 
+// The scale of a row of the first operand or of a column of the second: 1 or 2, or any from 0.5 to 1.5.
+__device__ float scale_at(u32 which, u32 seed, u32 whole, u64 index) {
+  const u32 h = scrambled(2 + which, seed, index, 0);
+  return whole != 0 ? static_cast<float>(1 + h % 2) : 0.5f + static_cast<float>(h >> 8) * 0x1p-24f;
+}
+extern "C" __global__ void fill_scales(float* to, u64 count, u64 first, u32 which, u32 seed, u32 whole) {
+  for (u64 i = blockIdx.x * static_cast<u64>(blockDim.x) + threadIdx.x; i < count; i += gridDim.x * blockDim.x)
+    to[i] = scale_at(which, seed, whole, first + i);
+}
+
 template <typename T>
 __device__ void fill(T* to, u64 rows, u64 columns, u64 first_row, u64 first_column, u32 which, u32 seed, u32 whole) {
   const u64 threads = static_cast<u64>(gridDim.x) * blockDim.x;
-  for (u64 i = blockIdx.x * static_cast<u64>(blockDim.x) + threadIdx.x; i < rows * columns; i += threads)
-    to[i] = value_at<T>(which, seed, whole, first_row + i / columns, first_column + i % columns);
+  for (u64 i = blockIdx.x * static_cast<u64>(blockDim.x) + threadIdx.x; i < rows * columns; i += threads) {
+    const u64 row = first_row + i / columns, column = first_column + i % columns;
+    const bool transposed = same_type<T, e4m3> && which == 1;
+    to[i] = value_at<T>(which, seed, whole, transposed ? column : row, transposed ? row : column);
+  }
 }
 
 struct Found {
@@ -65,25 +81,30 @@ struct Found {
 };
 
 // y(row, column): the sum over `parts` ranges of the depth, each part rounded to T, all summed in fp32 and rounded.
-template <typename T>
+// `slack`: what sums may lose of their terms' magnitudes.
+template <typename Operand, typename T>
 __device__ void compare(const T* y, u64 rows, u64 columns, u64 first_row, u64 first_column, u64 depth, u32 parts,
-                        u32 seed, u32 whole, float unit, Found* found) {
+                        u32 seed, u32 whole, float unit, float slack, Found* found) {
   const u64 threads = static_cast<u64>(gridDim.x) * blockDim.x;
   for (u64 i = blockIdx.x * static_cast<u64>(blockDim.x) + threadIdx.x; i < rows * columns; i += threads) {
     const u64 row = first_row + i / columns, column = first_column + i % columns;
     const u64 chunk = (depth + parts - 1) / parts;
-    float total = 0, bound = 0;
+    float total = 0, bound = 0, scale = 1;
+    if (same_type<Operand, e4m3>) scale = scale_at(0, seed, whole, row) * scale_at(1, seed, whole, column);
     for (u32 part = 0; part < parts; ++part) {
       float sum = 0, size = 0;
       const u64 end = (part + 1) * chunk < depth ? (part + 1) * chunk : depth;
       for (u64 k = part * chunk; k < end; ++k) {
-        const float product = widen(value_at<T>(0, seed, whole, row, k)) * widen(value_at<T>(1, seed, whole, k, column));
+        const float product =
+            widen(value_at<Operand>(0, seed, whole, row, k)) * widen(value_at<Operand>(1, seed, whole, k, column));
         sum += product;
         size += fabsf(product);
       }
+      sum *= scale;
+      size *= scale;
       const float rounded = widen(narrow<T>(sum));
       total += rounded;
-      bound += 2 * unit * fabsf(sum) + size * 4e-6f;
+      bound += 2 * unit * fabsf(sum) + size * slack;
     }
     bound = whole != 0 ? 0 : bound + 2 * unit * fabsf(total) + 1e-6f;
     const float want = widen(narrow<T>(total));
@@ -100,19 +121,19 @@ __device__ void compare(const T* y, u64 rows, u64 columns, u64 first_row, u64 fi
 }
 )";
 
-// Kernels of one element type: "fill_bf16", "compare_bf16".
-std::string kernels_of(const std::string& type, const std::string& name) {
+// Kernels of one type of operands and results: "fill_bf16", "compare_bf16".
+std::string kernels_of(const std::string& type, const std::string& result, const std::string& name) {
   return fmt::format(R"(
 extern "C" __global__ void fill_{1}({0}* to, u64 rows, u64 columns, u64 first_row, u64 first_column, u32 which,
                                     u32 seed, u32 whole) {{
   fill<{0}>(to, rows, columns, first_row, first_column, which, seed, whole);
 }}
-extern "C" __global__ void compare_{1}(const {0}* y, u64 rows, u64 columns, u64 first_row, u64 first_column, u64 depth,
-                                       u32 parts, u32 seed, u32 whole, float unit, Found* found) {{
-  compare<{0}>(y, rows, columns, first_row, first_column, depth, parts, seed, whole, unit, found);
+extern "C" __global__ void compare_{1}(const {2}* y, u64 rows, u64 columns, u64 first_row, u64 first_column, u64 depth,
+                                       u32 parts, u32 seed, u32 whole, float unit, float slack, Found* found) {{
+  compare<{0}, {2}>(y, rows, columns, first_row, first_column, depth, parts, seed, whole, unit, slack, found);
 }}
 )",
-                     type, name);
+                     type, name, result);
 }
 
 struct Found {
@@ -123,12 +144,16 @@ struct Found {
   double got = 0, want = 0, bound = 0;
 };
 
+std::string judge_source() {
+  return kSource + kernels_of("float", "float", "f32") + kernels_of("bf16", "bf16", "bf16") +
+         kernels_of("f16", "f16", "f16") + kernels_of("e4m3", "bf16", "e4m3");
+}
+
 // One GPU's kernels, kept for all cases.
 class Judge {
  public:
   explicit Judge(const cuda::Gpu& gpu) : device_(gpu.ordinal), found_(sizeof(Found)) {
-    const std::string source =
-        kSource + kernels_of("float", "f32") + kernels_of("bf16", "bf16") + kernels_of("f16", "f16");
+    const std::string source = judge_source();
     const std::string architecture = cuda::architecture_of(gpu);
     check(driver()->ModuleLoadData(&module_, cuda::compile(source, "gemm_shapes_test", architecture).cubin.data()),
           "loading kernels");
@@ -200,7 +225,22 @@ struct Case {
   bool odd = false;  // the caller's memory, one element behind an aligned address; else the executor's
 };
 
+// Of results.
 double unit_of(DType dtype) { return dtype == DType::f32 ? 6e-8 : dtype == DType::bf16 ? 1.0 / 256 : 1.0 / 2048; }
+
+// Tensor cores keep few bits of sums of e4m3.
+float slack_of(DType operands) { return operands == DType::e4m3 ? 0x1p-8F : 4e-6F; }
+
+// Needs NVRTC but no GPU.
+TEST(GemmShapesKernels, ProcessesCompile) {
+  Group::spawn(1, [](Group&) {
+    if (!cuda::compiler_found()) {
+      fmt::print("skipped: {}\n", cuda::compiler_text());
+      return;
+    }
+    cuda::compile(judge_source(), "gemm_shapes_test", "sm_90a");
+  });
+}
 
 class GemmShapes : public ::testing::Test {
  protected:
@@ -278,13 +318,19 @@ class GemmShapes : public ::testing::Test {
     for (const Op& op : program.ops()) {
       if (op.kind != OpKind::input) continue;
       const Part part = part_of(op.type, rank);
+      if (op.name.ends_with("_scale")) {
+        const bool of_x = op.name == "x_scale";
+        judge.launch("fill_scales", executor.address(op.name), part.rows * part.columns,
+                     of_x ? part.first_row : part.first_column, of_x ? 0U : 1U, seed, whole ? 1U : 0U);
+        continue;
+      }
       judge.launch("fill_" + type, executor.address(op.name), part.rows, part.columns, part.first_row,
                    part.first_column, op.name == "x" ? 0U : 1U, seed, whole ? 1U : 0U);
     }
     const TensorType& result = program.ops()[program.outputs()[0].op].type;
     const Part part = part_of(result, rank);
     const Address y = executor.address("y");
-    const std::size_t bytes = part.rows * part.columns * size_of(one.dtype);
+    const std::size_t bytes = part.rows * part.columns * size_of(result.dtype);
     if (bytes > 0) check(driver()->MemsetD8(y, 0xff, bytes), "poisoning");
     check(driver()->StreamSynchronize(nullptr), "filling");  // not the context, in which others' kernels wait for this
     executor.run();
@@ -294,7 +340,7 @@ class GemmShapes : public ::testing::Test {
     if (bytes == 0) return;
     judge.launch("compare_" + type, y, part.rows, part.columns, part.first_row, part.first_column,
                  static_cast<std::uint64_t>(one.size[2]), sums_over_ranks ? static_cast<std::uint32_t>(one.ranks) : 1U,
-                 seed, whole ? 1U : 0U, static_cast<float>(unit_of(one.dtype)), judge.found());
+                 seed, whole ? 1U : 0U, static_cast<float>(unit_of(result.dtype)), slack_of(one.dtype), judge.found());
     check(driver()->StreamSynchronize(nullptr), "comparing");
     check(driver()->MemcpyDtoH(&found, judge.found(), sizeof(found)), "reading");
     EXPECT_EQ(found.wrong, 0U) << fmt::format(
@@ -376,7 +422,7 @@ TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
   const auto begin = std::chrono::steady_clock::now();
   std::vector<Case> combinations;
   for (int ranks : {2, 3, 4}) {
-    for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
+    for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3}) {
       // Copy engines copy from one GPU to another.
       const bool own_gpus = ranks <= static_cast<int>(judges_.size());
       std::vector<Engines> choices{kStores, kMovers, kFused};

@@ -25,7 +25,8 @@ constexpr int kSharedBytes = 214016;  // the ring and staging; the kernels hold 
 constexpr const char* kTiles = R"(
 #include "tileway/matmul_hopper.cuh"
 using namespace tileway;
-static_assert(kHopperRingBytes + kHopperStagingBytes == 214016, "what the host asks for");
+static_assert(HopperShape<bf16>::kRingBytes + kHopperStagingBytes == 214016, "what the host asks for");
+static_assert(HopperShape<e4m3>::kRingBytes + kHopperStagingBytes == 214016, "what the host asks for");
 struct Job {
   u64 maps;  // of A, of B
   u64 c;
@@ -38,31 +39,47 @@ struct Job {
   u32 a_batched, b_batched;
   u32 idle;  // a side that does nothing: 1 the producer, 2 the workers
   u32 unused;
+  u64 row_scales;  // of e4m3: for each row, and one for all columns
+  u64 column_scale;
 };
 struct Place {
   u32 batch, m0, n0;
 };
+template <typename T>
+__device__ inline u32 tile_columns(const Job& job) {
+  return (job.n + HopperShape<T>::kColumns - 1) / HopperShape<T>::kColumns;
+}
 // Sixteen rows of tiles at a time, so that blocks that run together share what they load.
+template <typename T>
 __device__ inline Place place_of(const Job& job, u32 tile) {
   const u32 rows = (job.m + kHopperTileRows - 1) / kHopperTileRows;
-  const u32 columns = (job.n + kHopperTileColumns - 1) / kHopperTileColumns;
+  const u32 columns = tile_columns<T>(job);
   const u32 batch = tile / (rows * columns);
   tile %= rows * columns;
   const u32 first = tile / (16 * columns) * 16;
   const u32 together = min(16u, rows - first);
   tile -= first * columns;
-  return {batch, (first + tile % together) * kHopperTileRows, tile / together * kHopperTileColumns};
+  return {batch, (first + tile % together) * kHopperTileRows, tile / together * HopperShape<T>::kColumns};
 }
-template <typename T>
+__device__ inline View view_of(u64 data, i64 rows, i64 columns, i64 stride) {
+  View view{};
+  view.data = data;
+  view.dims = 2;
+  view.extent[0] = rows;
+  view.extent[1] = columns;
+  view.stride[0] = stride;
+  view.stride[1] = 1;
+  return view;
+}
+template <typename T, typename C>
 __device__ __forceinline__ void walk(const Job& job) {
   extern __shared__ __align__(1024) u8 shared[];
-  const HopperRing ring(shared);
+  const HopperRing<T> ring(shared);
   if (threadIdx.x == 0) hopper_init_ring(ring);
   __syncthreads();
   const Patience patience{now_ns() + job.patience_ns, reinterpret_cast<const u32*>(job.abort)};
   u32* const failed = reinterpret_cast<u32*>(job.failed);
-  const u32 tiles = (job.m + kHopperTileRows - 1) / kHopperTileRows *
-                    ((job.n + kHopperTileColumns - 1) / kHopperTileColumns) * job.batches;
+  const u32 tiles = (job.m + kHopperTileRows - 1) / kHopperTileRows * tile_columns<T>(job) * job.batches;
   RingPosition position{0, 0};
   if (threadIdx.x < kServiceThreads) {
     hopper_service_registers();
@@ -72,7 +89,7 @@ __device__ __forceinline__ void walk(const Job& job) {
     tensor_map_acquire(a_map);
     tensor_map_acquire(b_map);
     for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-      const Place at = place_of(job, tile);
+      const Place at = place_of<T>(job, tile);
       if (hopper_produce(ring, position,
                          {a_map, b_map, at.m0, at.n0, job.n, job.k, at.batch * job.a_batched, at.batch * job.b_batched},
                          patience)) continue;
@@ -83,17 +100,19 @@ __device__ __forceinline__ void walk(const Job& job) {
   } else {
     hopper_worker_registers();
     if (job.idle == 2) return;
-    View c{};
-    c.data = job.c;
-    c.dims = 2;
-    c.extent[0] = job.m;
-    c.extent[1] = job.n;
-    c.stride[0] = job.c_stride;
-    c.stride[1] = 1;
+    const View c = view_of(job.c, job.m, job.n, job.c_stride);
+    u8* const staging = shared + HopperShape<T>::kRingBytes;
     for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-      const Place at = place_of(job, tile);
-      const bool done = hopper_consume(ring, position, job.k, hopper_output<T>(c, at.batch * job.c_batch, at.m0, at.n0),
-                                       shared + kHopperRingBytes, patience);
+      const Place at = place_of<T>(job, tile);
+      const HopperOutput<C> output = hopper_output<T, C>(c, at.batch * job.c_batch, at.m0, at.n0);
+      bool done;
+      if constexpr (same_type<T, e4m3>) {
+        const View reads[4] = {{}, {}, view_of(job.row_scales, job.m, 1, 1), view_of(job.column_scale, 1, 1, 1)};
+        done = hopper_consume(ring, position, job.k, output, staging, patience,
+                              Scales(reads, at.m0, at.n0, output.rows, output.columns));
+      } else {
+        done = hopper_consume(ring, position, job.k, output, staging, patience);
+      }
       if (!any_worker(!done)) continue;
       if (worker() == 0) atomicAdd(failed, 1u);
       break;
@@ -101,15 +120,23 @@ __device__ __forceinline__ void walk(const Job& job) {
   }
 }
 extern "C" __global__ void __launch_bounds__(kBlockThreads, 1) matmul_bf16(const __grid_constant__ Job job) {
-  walk<bf16>(job);
+  walk<bf16, bf16>(job);
 }
 extern "C" __global__ void __launch_bounds__(kBlockThreads, 1) matmul_f16(const __grid_constant__ Job job) {
-  walk<f16>(job);
+  walk<f16, f16>(job);
+}
+extern "C" __global__ void __launch_bounds__(kBlockThreads, 1) matmul_e4m3_bf16(const __grid_constant__ Job job) {
+  walk<e4m3, bf16>(job);
+}
+extern "C" __global__ void __launch_bounds__(kBlockThreads, 1) matmul_e4m3_f32(const __grid_constant__ Job job) {
+  walk<e4m3, float>(job);
 }
 )";
 
 // Filling and comparing, one thread an element. Products of small integers are compared exactly; those of normals are
-// held to the one rounding of the result, and 2^-18 of the magnitudes summed for sums in fp32.
+// held to the one rounding of the result, and 2^-18 of the magnitudes summed for sums in fp32, 2^-8 for those of e4m3,
+// of which tensor cores may keep 13 bits behind the point of the largest product. Scales are taken from a row's number,
+// so that those of a tile are not another's.
 constexpr const char* kReference = R"(
 #include "tileway/types.cuh"
 using namespace tileway;
@@ -126,7 +153,23 @@ struct Found {
   u32 batch, row, column;
   double got, want, bound;
 };
-constexpr u16 kPoison = 0x7fa5;  // not a number, in both types
+// Not a number, in every type.
+template <typename T>
+__device__ inline T poison() {
+  T value;
+  for (u32 byte = 0; byte < sizeof(T); ++byte) reinterpret_cast<u8*>(&value)[byte] = byte % 2 == sizeof(T) % 2 ? 0xa5 : 0x7f;
+  return value;
+}
+template <typename T>
+__device__ inline bool poisoned(const T& value) {
+  const T other = poison<T>();
+  bool same = true;
+  for (u32 byte = 0; byte < sizeof(T); ++byte)
+    same = same && reinterpret_cast<const u8*>(&value)[byte] == reinterpret_cast<const u8*>(&other)[byte];
+  return same;
+}
+__device__ inline float scale_of_row(u32 row) { return static_cast<float>(1 << row % 7) * 0.25f; }
+constexpr float kColumnScale = 0.5f;
 struct Spot {
   bool inside;
   u32 batch, row, column;
@@ -157,32 +200,38 @@ __device__ inline void fill(const Box& box, u32 kind, u32 seed) {
     const float radius = sqrtf(-2 * logf((first + 1.0f) * 0x1p-32f));
     const float whole = static_cast<float>(static_cast<int>(first % 5) - 2);
     const float value = kind == 0 ? whole : radius * cospif(second * 0x1p-31f);
-    data[i] = kind < 2 && spot_of(box, i).inside ? narrow<T>(value) : T{kPoison};
+    data[i] = kind < 2 && spot_of(box, i).inside ? narrow<T>(value) : poison<T>();
   }
 }
-template <typename T>
+template <typename T, typename C>
 __device__ inline void compare(const Box& a, const Box& b, const Box& c, bool exact, float rounding, Found* found) {
+  constexpr bool kScaled = same_type<T, e4m3>;  // and b is given transposed
+  constexpr float kSums = kScaled ? 0x1p-8f : 0x1p-18f;
   const T* const as = reinterpret_cast<const T*>(a.data);
   const T* const bs = reinterpret_cast<const T*>(b.data);
-  const T* const cs = reinterpret_cast<const T*>(c.data);
+  const C* const cs = reinterpret_cast<const C*>(c.data);
   for (u64 i = first_element(); i < elements(c); i += step()) {
     const Spot spot = spot_of(c, i);
     if (!spot.inside) {
-      if (cs[i].bits != kPoison) atomicAdd(&found->outside, 1ull);
+      if (!poisoned(cs[i])) atomicAdd(&found->outside, 1ull);
       continue;
     }
     const T* const row = as + offset(a, a.batches > 1 ? spot.batch : 0, spot.row, 0);
-    const T* column = bs + offset(b, b.batches > 1 ? spot.batch : 0, 0, spot.column);
+    const T* column = bs + offset(b, b.batches > 1 ? spot.batch : 0, kScaled ? spot.column : 0, kScaled ? 0 : spot.column);
     double sum = 0;
     float magnitude = 0;
-    for (u32 k = 0; k < a.columns; ++k, column += b.stride) {
+    for (u32 k = 0; k < a.columns; ++k, column += kScaled ? 1 : b.stride) {
       const float product = widen(row[k]) * widen(*column);  // exact: twice eleven bits are few enough
       sum += product;
       magnitude += fabsf(product);
     }
+    if (kScaled) {
+      sum *= scale_of_row(spot.row) * kColumnScale;
+      magnitude *= scale_of_row(spot.row) * kColumnScale;
+    }
     const double got = widen(cs[i]);
-    const double want = exact ? widen(narrow<T>(static_cast<float>(sum))) : sum;
-    const double bound = exact ? 0 : fabs(sum) * rounding + magnitude * 0x1p-18;
+    const double want = exact ? widen(narrow<C>(static_cast<float>(sum))) : sum;
+    const double bound = exact ? 0 : fabs(sum) * rounding + magnitude * kSums;
     if (fabs(got - want) <= bound) continue;
     atomicAdd(&found->inside, 1ull);
     if (atomicCAS(&found->claimed, 0u, 1u) != 0) continue;
@@ -196,11 +245,23 @@ __device__ inline void compare(const Box& a, const Box& b, const Box& c, bool ex
 }
 extern "C" __global__ void fill_bf16(Box box, u32 kind, u32 seed) { fill<bf16>(box, kind, seed); }
 extern "C" __global__ void fill_f16(Box box, u32 kind, u32 seed) { fill<f16>(box, kind, seed); }
+extern "C" __global__ void fill_e4m3(Box box, u32 kind, u32 seed) { fill<e4m3>(box, kind, seed); }
+extern "C" __global__ void fill_f32(Box box, u32 kind, u32 seed) { fill<float>(box, kind, seed); }
+extern "C" __global__ void fill_scales(float* rows, u32 count, float* column) {
+  for (u64 i = first_element(); i < count; i += step()) rows[i] = scale_of_row(i);
+  *column = kColumnScale;
+}
 extern "C" __global__ void compare_bf16(Box a, Box b, Box c, u32 exact, Found* found) {
-  compare<bf16>(a, b, c, exact != 0, 0x1p-8f, found);
+  compare<bf16, bf16>(a, b, c, exact != 0, 0x1p-8f, found);
 }
 extern "C" __global__ void compare_f16(Box a, Box b, Box c, u32 exact, Found* found) {
-  compare<f16>(a, b, c, exact != 0, 0x1p-11f, found);
+  compare<f16, f16>(a, b, c, exact != 0, 0x1p-11f, found);
+}
+extern "C" __global__ void compare_e4m3_bf16(Box a, Box b, Box c, u32 exact, Found* found) {
+  compare<e4m3, bf16>(a, b, c, exact != 0, 0x1p-8f, found);
+}
+extern "C" __global__ void compare_e4m3_f32(Box a, Box b, Box c, u32 exact, Found* found) {
+  compare<e4m3, float>(a, b, c, exact != 0, 0x1p-24f, found);
 }
 )";
 
@@ -211,6 +272,7 @@ struct Job {
   std::uint64_t patience_ns = 0;
   Address abort = 0, failed = 0;
   unsigned m = 0, n = 0, k = 0, batches = 1, a_batched = 0, b_batched = 0, idle = 0, unused = 0;
+  Address row_scales = 0, column_scale = 0;
 };
 struct Box {
   Address data = 0;
@@ -221,6 +283,18 @@ struct Found {
   unsigned claimed, batch, row, column;
   double got, want, bound;
 };
+
+// A kernel under test.
+struct Type {
+  const char* name;
+  const char* operand;
+  const char* result;
+  unsigned operand_bytes = 2;
+  unsigned result_bytes = 2;
+};
+constexpr Type kBf16{"bf16", "bf16", "bf16"};
+constexpr Type kTypes[]{
+    kBf16, {"f16", "f16", "f16"}, {"e4m3_bf16", "e4m3", "bf16", 1, 2}, {"e4m3_f32", "e4m3", "f32", 1, 4}};
 
 struct Shape {
   unsigned m, n, k;
@@ -239,27 +313,26 @@ class Bench {
     };
     load(tiles_, kTiles, "hopper_matmul_test");
     load(reference_, kReference, "hopper_matmul_reference");
-    for (const char* name : {"matmul_bf16", "matmul_f16"})
-      check(driver()->FuncSetAttribute(function(tiles_, name), 8, kSharedBytes), "asking for shared memory");
+    for (const Type& type : kTypes)
+      check(driver()->FuncSetAttribute(function(tiles_, fmt::format("matmul_{}", type.name)), 8, kSharedBytes),
+            "asking for shared memory");
     check(driver()->MemsetD8(memory_.on(0), 0, kControl), "clearing");
   }
 
   // Fills, multiplies, compares every element.
-  void expect_right(const Shape& shape, const char* dtype, bool exact, Around around, unsigned seed) {
-    prepare(shape, around);
-    launch(reference_, "fill", dtype, a_, exact ? 0U : 1U, seed);
-    launch(reference_, "fill", dtype, b_, exact ? 0U : 1U, seed + 77);
-    launch(reference_, "fill", dtype, c_, 2U, 0U);
-    multiply(dtype);
+  void expect_right(const Shape& shape, const Type& type, bool exact, Around around, unsigned seed) {
+    prepare(shape, type, around);
+    fill(type, exact, seed);
+    multiply(type);
     const std::string what =
-        fmt::format("{}x{}x{} ({} batches), {}, {}, around {}", shape.m, shape.n, shape.k, shape.batches, dtype,
+        fmt::format("{}x{}x{} ({} batches), {}, {}, around {}", shape.m, shape.n, shape.k, shape.batches, type.name,
                     exact ? "integers" : "normals", static_cast<int>(around));
-    expect_compared(what, dtype, exact);
+    expect_compared(what, type, exact);
   }
 
-  void expect_compared(const std::string& what, const char* dtype, bool exact) {
+  void expect_compared(const std::string& what, const Type& type, bool exact) {
     check(driver()->MemsetD8(memory_.on(0) + kFound, 0, sizeof(Found)), "clearing");
-    launch(reference_, "compare", dtype, a_, b_, c_, exact ? 1U : 0U, memory_.on(0) + kFound);
+    launch(reference_, "compare", type.name, a_, b_, c_, exact ? 1U : 0U, memory_.on(0) + kFound);
     check(driver()->CtxSynchronize(), what.c_str());
     TW_REQUIRE(read<unsigned>(kFailed) == 0, ErrorKind::lost, .where = what, .what = "a wait did not end");
     const auto found = read<Found>(kFound);
@@ -270,22 +343,23 @@ class Bench {
                            found.want, found.bound));
   }
 
-  void prepare(const Shape& shape, Around around) {
+  void prepare(const Shape& shape, const Type& type, Around around) {
     // Rows of A and B begin at multiples of 16 bytes, C's where they like.
     const bool alone = around == Around::nothing;
+    const bool fp8 = type.operand_bytes == 1;
     const auto box = [&](std::size_t at, unsigned rows, unsigned columns, unsigned batches, unsigned step) {
-      Box made{memory_.on(0) + at, batches, rows, columns, rows, (columns + 7) / 8 * 8};
+      Box made{memory_.on(0) + at, batches, rows, columns, rows, (columns + 15) / 16 * 16};
       if (alone) return made;
       return Box{made.data, batches, rows, columns, rows + 5, made.stride + 3 * step, 2, step};
     };
     a_ = box(kA, shape.m, shape.k, shape.a_batched ? shape.batches : 1, 16);
-    b_ = box(kB, shape.k, shape.n, shape.b_batched ? shape.batches : 1, 8);
+    b_ = box(kB, fp8 ? shape.n : shape.k, fp8 ? shape.k : shape.n, shape.b_batched ? shape.batches : 1, fp8 ? 16 : 8);
     c_ = box(kC, shape.m, shape.n, shape.batches, around == Around::misaligned ? 3 : 8);
-    const std::vector<TensorMap> maps{map_of(a_, kLinesOfA), map_of(b_, kLinesOfB)};
+    const std::vector<TensorMap> maps{map_of(a_, kLinesOfA, type), map_of(b_, fp8 ? kLinesOfKMajorB : kLinesOfB, type)};
     check(driver()->MemcpyHtoD(memory_.on(0) + kMaps, maps.data(), sizeof(TensorMap) * maps.size()), "copying maps");
     const std::int64_t first = std::int64_t{c_.first_row} * c_.stride + c_.first_column;
     job_ = {.maps = memory_.on(0) + kMaps,
-            .c = c_.data + 2 * first,
+            .c = c_.data + type.result_bytes * first,
             .c_stride = c_.stride,
             .c_batch = std::int64_t{c_.buffer_rows} * c_.stride,
             .patience_ns = 2'000'000'000,
@@ -296,22 +370,29 @@ class Bench {
             .k = shape.k,
             .batches = shape.batches,
             .a_batched = shape.a_batched,
-            .b_batched = shape.b_batched};
+            .b_batched = shape.b_batched,
+            .row_scales = memory_.on(0) + kScales,
+            .column_scale = memory_.on(0) + kColumnScale};
   }
 
-  void multiply(const char* dtype) {
+  void fill(const Type& type, bool exact, unsigned seed) {
+    launch(reference_, "fill", type.operand, a_, exact ? 0U : 1U, seed);
+    launch(reference_, "fill", type.operand, b_, exact ? 0U : 1U, seed + 77);
+    launch(reference_, "fill", type.result, c_, 2U, 0U);
+    launch(reference_, "fill", "scales", job_.row_scales, job_.m, job_.column_scale);
+  }
+
+  void multiply(const Type& type) {
     void* list[] = {&job_};
-    check(driver()->LaunchKernel(function(tiles_, fmt::format("matmul_{}", dtype)), blocks(), 1, 1, kThreads, 1, 1,
+    check(driver()->LaunchKernel(function(tiles_, fmt::format("matmul_{}", type.name)), blocks(), 1, 1, kThreads, 1, 1,
                                  kSharedBytes, nullptr, list, nullptr),
           "multiplying");
   }
 
   // The median of 20, in microseconds.
-  double time(const Shape& shape) {
-    prepare(shape, Around::nothing);
-    launch(reference_, "fill", "bf16", a_, 1U, 3U);
-    launch(reference_, "fill", "bf16", b_, 1U, 4U);
-    launch(reference_, "fill", "bf16", c_, 2U, 0U);
+  double time(const Shape& shape, const Type& type) {
+    prepare(shape, type, Around::nothing);
+    fill(type, false, 3);
     Event from = nullptr, to = nullptr;
     check(driver()->EventCreate(&from, 0), "timing");
     check(driver()->EventCreate(&to, 0), "timing");
@@ -319,7 +400,7 @@ class Bench {
     for (int run = -3; run < 20; ++run) {
       float ms = 0;
       check(driver()->EventRecord(from, nullptr), "timing");
-      multiply("bf16");
+      multiply(type);
       check(driver()->EventRecord(to, nullptr), "timing");
       check(driver()->EventSynchronize(to), "timing");
       check(driver()->EventElapsedTime(&ms, from, to), "timing");
@@ -331,12 +412,12 @@ class Bench {
 
   // How many sides of blocks gave up, and after how long, when one side does nothing or the flag is up.
   std::pair<unsigned, double> in_vain(unsigned idle, bool raised, std::uint64_t patience_ns) {
-    prepare({1024, 1024, 4096}, Around::nothing);
+    prepare({1024, 1024, 4096}, kBf16, Around::nothing);
     job_.idle = idle;
     job_.patience_ns = patience_ns;
     check(driver()->MemsetD8(memory_.on(0) + kAbort, raised ? 1 : 0, 4), "giving up");
     const auto begin = std::chrono::steady_clock::now();
-    multiply("bf16");
+    multiply(kBf16);
     check(driver()->CtxSynchronize(), "waiting in vain");
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const auto failed = read<unsigned>(kFailed);
@@ -347,17 +428,20 @@ class Bench {
   unsigned blocks() const { return static_cast<unsigned>(gpu_.multiprocessors); }
 
  private:
-  static constexpr std::size_t kMaps = 0, kAbort = 1024, kFailed = 1088, kFound = 1152, kControl = 4096;
+  static constexpr std::size_t kMaps = 0, kAbort = 1024, kFailed = 1088, kFound = 1152, kColumnScale = 1280,
+                               kScales = 4096, kControl = 65536;
   static constexpr std::size_t kMost = std::size_t{80} << 20;
   static constexpr std::size_t kA = kControl, kB = kA + kMost, kC = kB + kMost, kBytes = kC + kMost;
 
-  static TensorMap map_of(const Box& box, unsigned lines) {
-    return tensor_map({.first = box.data + 2 * (std::uint64_t{box.first_row} * box.stride + box.first_column),
+  static TensorMap map_of(const Box& box, unsigned lines, const Type& type) {
+    const std::uint64_t first = std::uint64_t{box.first_row} * box.stride + box.first_column;
+    return tensor_map({.first = box.data + type.operand_bytes * first,
                        .rows = box.rows,
                        .columns = box.columns,
                        .row_stride = box.stride,
                        .batches = box.batches,
-                       .batch_stride = std::uint64_t{box.buffer_rows} * box.stride},
+                       .batch_stride = std::uint64_t{box.buffer_rows} * box.stride,
+                       .element_bytes = type.operand_bytes},
                       lines);
   }
   static Function function(Module module, const std::string& name) {
@@ -430,6 +514,8 @@ TEST(HopperMatmul, TensorLoadsTakeAlignedBoxesOnly) {
   EXPECT_FALSE(but([](TensorBox& box) { box.row_stride = std::uint64_t{1} << 40; }));
   EXPECT_FALSE(but([](TensorBox& box) { box.batches = 2, box.batch_stride = 28; }));
   EXPECT_TRUE(but([](TensorBox& box) { box.batches = 2, box.batch_stride = 24; }));
+  EXPECT_FALSE(but([](TensorBox& box) { box.element_bytes = 1; }));
+  EXPECT_TRUE(but([](TensorBox& box) { box.element_bytes = 1, box.row_stride = 16; }));
 }
 
 TEST(HopperMatmul, ProcessesEveryElementIsRight) {
@@ -445,9 +531,10 @@ TEST(HopperMatmul, ProcessesEveryElementIsRight) {
         shapes.push_back({m, 520, 200, 3, a_batched, b_batched});
     unsigned cases = 0;
     for (const Shape& shape : shapes) {
-      for (const char* dtype : {"bf16", "f16"}) {
+      for (const Type& type : kTypes) {
+        if (type.operand_bytes == 1 && shape.batches > 1) continue;  // scaled products have no batch
         for (const bool exact : {true, false}) {
-          bench.expect_right(shape, dtype, exact, static_cast<Around>(cases % 3), cases * 1009);
+          bench.expect_right(shape, type, exact, static_cast<Around>(cases % 3), cases * 1009);
           ++cases;
         }
       }
@@ -468,17 +555,19 @@ TEST(HopperMatmul, ProcessesASideThatIsLeftAloneGivesUp) {
       TW_REQUIRE(aborted == sides && soon < 2, ErrorKind::lost, .where = "a wait after an abort",
                  .what = "it did not end", .got = fmt::format("{} after {:.2f} s", aborted, soon));
     }
-    bench.expect_right({300, 300, 300}, "bf16", true, Around::aligned, 1);  // the next kernel knows nothing of it
+    bench.expect_right({300, 300, 300}, kBf16, true, Around::aligned, 1);  // the next kernel knows nothing of it
   });
 }
 
 TEST(HopperMatmul, ProcessesHowFast) {
   on_hopper([](Bench& bench) {
     for (const Shape shape : {Shape{1024, 8192, 4096}, Shape{4096, 8192, 4096}}) {
-      const double us = bench.time(shape);
-      fmt::print("{}x{}x{} bf16: {:.1f} us, {:.0f} TFLOP/s\n", shape.m, shape.n, shape.k, us,
-                 2e-6 * shape.m * shape.n * shape.k / us);
-      bench.expect_compared("the timed product", "bf16", false);
+      for (const Type& type : {kBf16, kTypes[2]}) {
+        const double us = bench.time(shape, type);
+        fmt::print("{}x{}x{} {}: {:.1f} us, {:.0f} TFLOP/s\n", shape.m, shape.n, shape.k, type.name, us,
+                   2e-6 * shape.m * shape.n * shape.k / us);
+        bench.expect_compared("the timed product", type, false);
+      }
     }
   });
 }

@@ -242,6 +242,16 @@ class RandomProgram {
     if (x.placement().is_shard(dims - 1)) where = Shard(0, x.placement().sizes);
     // Integers up to 2^11 are numbers of tf32.
     const bool tf32 = x.dtype() == DType::f32 && bound(x) <= 2048 && below(3) == 0;
+    // Integers up to 16 are numbers of e4m3. Scales are 1 or 2.
+    if (dims == 2 && bound(x) <= 16 && below(4) == 0) {
+      if (where.is_shard()) where.dim = 1 - where.dim;  // [n, k]
+      const std::string name = std::to_string(p_->ops().size());
+      const Tensor w = p_->input("w" + name, DType::e4m3, {n, k}, where);
+      const Tensor rows = p_->input("r" + name, DType::f32, {below(2) == 0 ? x.shape()[0] : 1, 1}, Replicate());
+      const Tensor columns = p_->input("c" + name, DType::f32, {1, below(2) == 0 ? n : 1}, Replicate());
+      value_.resize(p_->ops().size(), 2);
+      return keep(scaled_matmul(cast(x, DType::e4m3), w, rows, columns, dtype_), bound(x) * 8 * static_cast<double>(k));
+    }
     const Tensor other = fresh({k, n}, where);
     return keep(matmul(x, other, tf32 ? Precision::tf32 : Precision::exact), bound(x) * 2 * static_cast<double>(k));
   }

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <mutex>
 
+#include "tileway/error.hpp"
+
 namespace tileway::testing {
 
 Outcome run_threads(const Program& program, const Plan& plan, const std::vector<Bindings>& inputs,
@@ -72,6 +74,15 @@ void expect_exact(const Program& program, const Schedule& schedule, const Topolo
   const Bindings expected = interpret(program, inputs);
   expect_same(expected, outcome.outputs, context);
   expect_same(inputs, outcome.inputs, context + " (state)");
+}
+
+bool takes(const Operator& op, DType dtype) {
+  try {
+    make_program(op, 1, dtype, {});
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 Topology small_topology(int ranks, int lanes, int copy) {

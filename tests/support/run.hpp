@@ -12,6 +12,7 @@
 #include "tileway/executor.hpp"
 #include "tileway/inputs.hpp"
 #include "tileway/interpreter.hpp"
+#include "tileway/ops.hpp"
 #include "tileway/schedule.hpp"
 
 namespace tileway::testing {
@@ -37,6 +38,9 @@ void expect_same(const Bindings& expected, const Bindings& got, const std::strin
 void expect_exact(const Program& program, const Schedule& schedule, const Topology& topology, std::uint64_t seed);
 void expect_exact(const Program& program, const Schedule& schedule, const Topology& topology, std::uint64_t seed,
                   const MakeExecutor& make);
+
+// Whether an operator takes inputs of a dtype: e4m3 is not computed with by all.
+bool takes(const Operator& op, DType dtype);
 
 // A topology with few lanes, whatever the machine.
 Topology small_topology(int ranks, int lanes = 2, int copy = 1);

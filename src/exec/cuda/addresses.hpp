@@ -26,11 +26,12 @@ struct Addresses {
   View view(const Access& access) const;
 };
 
-// The operands of a matrix product as boxes that tensor loads can take, with one batch dimension at most; none where
-// they cannot take both.
+// The operands of a matrix product of elements of one byte or two as boxes that tensor loads can take, with one batch
+// dimension at most; none where they cannot take both.
 struct LoadableOperands {
   TensorBox a;
   TensorBox b;
+  unsigned lines_of_b;  // of one load
 };
 std::optional<LoadableOperands> loadable(const Addresses& addresses, const Task& product);
 

@@ -106,7 +106,7 @@ Table make_table(const Addresses& addresses, int rank, const KernelText& text) {
                    .expected = "addresses that are multiples of 16",
                    .hint = "Make the executor with Options::memory: its kernel then does without TMA");
         table.tasks.back().a_map = map_of(task.reads[0].buffer, operands->a, kLinesOfA);
-        table.tasks.back().b_map = map_of(task.reads[1].buffer, operands->b, kLinesOfB);
+        table.tasks.back().b_map = map_of(task.reads[1].buffer, operands->b, operands->lines_of_b);
       }
       for (const auto* list : {&task.reads, &task.writes}) {
         for (const Access& access : *list) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <set>
 #include <utility>
 #include <vector>
@@ -21,6 +23,8 @@ std::string element(DType dtype) {
       return "bf16";
     case DType::f16:
       return "f16";
+    case DType::e4m3:
+      return "e4m3";
     case DType::i32:
       return "i32";
     case DType::i64:
@@ -35,7 +39,8 @@ std::string element(DType dtype) {
 // Of elements that are only moved.
 std::string bits(DType dtype) { return fmt::format("u{}", 8 * size_of(dtype)); }
 
-bool multiplies(const std::string& variant) { return variant.starts_with("matmul"); }
+bool scaled(const std::string& variant) { return variant.starts_with("scaled_matmul"); }
+bool multiplies(const std::string& variant) { return variant.starts_with("matmul") || scaled(variant); }
 
 // Tensor cores multiply f32 only if it may be rounded.
 std::string product(DType dtype, bool tf32) {
@@ -47,6 +52,21 @@ std::string product(DType dtype, bool tf32) {
 std::string shared_bytes(const std::string& product) {
   std::string call = product.substr(0, product.find_first_of(",>")) + ">()";
   return call.insert(call.find('<'), "_shared_bytes");
+}
+
+// What loads ahead for a product: "HopperPipeline<bf16>".
+std::string pipeline(const std::string& product) {
+  std::string types = product.substr(product.find('<'));
+  if (scaled(product)) types.insert(1, "e4m3, ");
+  return "HopperPipeline" + types;
+}
+
+void require_fp8(const std::string& architecture) {  // as sm_90a
+  constexpr int kFirst = 89;
+  const std::size_t number = std::min(architecture.find_first_of("0123456789"), architecture.size());
+  TW_REQUIRE(std::atoi(architecture.c_str() + number) >= kFirst, ErrorKind::invalid,
+             .where = "kernels for " + architecture, .what = "fp8 products need sm_89 or newer", .got = architecture,
+             .hint = "cast to bf16 and use matmul");
 }
 
 }  // namespace
@@ -73,6 +93,7 @@ std::string variant_of(const Plan& plan, const Task& task) {
     case Body::Kind::copy_rows:
     case Body::Kind::zero_rows:
       return fmt::format("{}<{}, {}>", name, bits(write()), element(read(0)));
+    case Body::Kind::scaled_matmul:
     case Body::Kind::pointwise:
     case Body::Kind::softmax:
     case Body::Kind::layer_norm:
@@ -97,6 +118,7 @@ KernelText::KernelText(const Plan& plan, std::string architecture, const std::ma
       const std::string variant = variant_of(plan, plan.tasks[id]);
       numbers_.emplace(variant, 0);
       if (!multiplies(variant)) continue;
+      if (scaled(variant)) require_fp8(architecture_);
       products.insert(variant);
       all_loadable = all_loadable && loadable(addresses, plan.tasks[id]).has_value();
     }
@@ -156,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(tileway::kBlockThreads, 1)
 extern "C" __global__ void tileway_clock(tileway::u64* time) {{ *time = tileway::now_ns(); }}
 )",
                      ahead_.empty() ? "" : "#include \"tileway/pipeline.cuh\"", functions,
-                     ahead_.empty() ? "NoPipeline" : "HopperPipeline" + ahead_.substr(ahead_.find('<')), cases, shared);
+                     ahead_.empty() ? "NoPipeline" : pipeline(ahead_), cases, shared);
 }
 
 }  // namespace tileway::cuda

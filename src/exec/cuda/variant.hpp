@@ -18,12 +18,13 @@ std::string variant_of(const Plan& plan, const Task& task);
 class KernelText {
  public:
   // Of all compute lanes of a plan. Whether TMA can load from a buffer is a matter of where it begins: all memory is
-  // aligned alike but what is brought.
+  // aligned alike but what is brought. Throws Error (invalid) for a product that the architecture's tensor cores do not
+  // have.
   KernelText(const Plan& plan, std::string architecture, const std::map<BufferId, Address>& brought = {});
   // The case of a variant.
   std::uint32_t number(const std::string& variant) const { return numbers_.at(variant); }
   // Whether a service warp loads for it (device/tileway/pipeline.cuh). So on Hopper where the plan's products are of
-  // one 16-bit type and TMA can take the operands of all; the workers do it by themselves everywhere else.
+  // one type of 16 bits or 8 and TMA can take the operands of all; the workers do it by themselves everywhere else.
   bool loads_ahead(const std::string& variant) const { return variant == ahead_; }
   bool loads_ahead() const { return !ahead_.empty(); }
   std::string source() const;

@@ -7,21 +7,21 @@
 namespace tileway::cuda {
 namespace {
 
-constexpr std::uint64_t kElement = 2;  // bytes
 constexpr std::uint64_t kAlignment = 16;
 constexpr std::uint64_t kMostExtent = (std::uint64_t{1} << 32) - 1;  // coordinates are 32 bits
 constexpr std::uint64_t kMostStride = (std::uint64_t{1} << 40) - 1;  // bytes
-constexpr std::uint32_t kLine = 64;                                  // elements: what a swizzle of 128 bytes spans
+constexpr std::uint64_t kLine = 128;                                 // bytes: what the swizzle spans
 
 // The driver's enumerations. Elements are moved, not computed with, so their width is all that matters.
+constexpr int kTypeUint8 = 0;
 constexpr int kTypeUint16 = 1;
 constexpr int kNoInterleave = 0;
 constexpr int kSwizzle128 = 3;
 constexpr int kPromotion256 = 3;  // to L2, as 256 bytes
 constexpr int kFillZeros = 0;
 
-bool stride_fits(std::uint64_t elements) {
-  const std::uint64_t bytes = elements * kElement;
+bool stride_fits(std::uint64_t elements, const TensorBox& box) {
+  const std::uint64_t bytes = elements * box.element_bytes;
   return elements <= kMostStride && bytes <= kMostStride && bytes % kAlignment == 0;
 }
 
@@ -35,19 +35,20 @@ std::uint64_t batch_stride(const TensorBox& box) {
 bool tma_can_take(const TensorBox& box) {
   for (const std::uint64_t extent : {box.rows, box.columns, box.batches})
     if (extent == 0 || extent > kMostExtent) return false;
-  return box.first % kAlignment == 0 && box.row_stride >= box.columns && stride_fits(box.row_stride) &&
-         batch_stride(box) >= box.row_stride && stride_fits(batch_stride(box));
+  return box.first % kAlignment == 0 && box.row_stride >= box.columns && stride_fits(box.row_stride, box) &&
+         batch_stride(box) >= box.row_stride && stride_fits(batch_stride(box), box);
 }
 
 TensorMap tensor_map(const TensorBox& box, unsigned lines) {
   TW_ASSERT(tma_can_take(box));
   const std::array<std::uint64_t, 3> extents{box.columns, box.rows, box.batches};
-  const std::array<std::uint64_t, 2> strides{box.row_stride * kElement, batch_stride(box) * kElement};
-  const std::array<std::uint32_t, 3> load{kLine, lines, 1};
+  const std::array<std::uint64_t, 2> strides{box.row_stride * box.element_bytes, batch_stride(box) * box.element_bytes};
+  const std::array<std::uint32_t, 3> load{static_cast<std::uint32_t>(kLine / box.element_bytes), lines, 1};
   const std::array<std::uint32_t, 3> steps{1, 1, 1};
   TensorMap map{};
-  check(driver()->TensorMapEncodeTiled(&map, kTypeUint16, 3, box.first, extents.data(), strides.data(), load.data(),
-                                       steps.data(), kNoInterleave, kSwizzle128, kPromotion256, kFillZeros),
+  check(driver()->TensorMapEncodeTiled(&map, box.element_bytes == 1 ? kTypeUint8 : kTypeUint16, 3, box.first,
+                                       extents.data(), strides.data(), load.data(), steps.data(), kNoInterleave,
+                                       kSwizzle128, kPromotion256, kFillZeros),
         "making a tensor map");
   return map;
 }

@@ -13,7 +13,7 @@ struct alignas(128) TensorMap {
   std::uint64_t words[16];
 };
 
-// A box of a row-major buffer of two-byte elements, possibly one of a batch of such. Strides are in elements.
+// A box of a row-major buffer of elements of one byte or two, possibly one of a batch of such. Strides are in elements.
 struct TensorBox {
   Address first = 0;  // of the box, not of the buffer
   std::uint64_t rows = 0;
@@ -21,17 +21,19 @@ struct TensorBox {
   std::uint64_t row_stride = 0;
   std::uint64_t batches = 1;
   std::uint64_t batch_stride = 0;  // of no meaning for one batch
+  std::uint64_t element_bytes = 2;
 };
 
-// How many lines one load takes, of 64 elements each: what hopper_produce expects of each operand's map.
+// How many lines one load takes, of 128 bytes each: what hopper_produce expects of each operand's map.
 inline constexpr unsigned kLinesOfA = 128;
 inline constexpr unsigned kLinesOfB = 64;
+inline constexpr unsigned kLinesOfKMajorB = 128;  // of one-byte elements
 
 // Whether tensor loads can take the box: its first element and its strides are multiples of 16 bytes, rows do not
 // overlap, and no extent is zero or beyond 32 bits.
 bool tma_can_take(const TensorBox& box);
 
-// The map of loads of `lines` lines of 64 elements, swizzled by 128 bytes, with zeros outside the box: nothing outside
+// The map of loads of `lines` lines of 128 bytes, swizzled by 128 bytes, with zeros outside the box: nothing outside
 // it is touched. Three dimensions: along rows, across rows, batches. For boxes that tma_can_take; throws Error (system)
 // where the driver refuses.
 TensorMap tensor_map(const TensorBox& box, unsigned lines);

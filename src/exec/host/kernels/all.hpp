@@ -10,6 +10,7 @@ void cast(const Arguments& arguments);
 void transpose(const Arguments& arguments);
 void pointwise(const Arguments& arguments);
 void matmul(const Arguments& arguments);
+void scaled_matmul(const Arguments& arguments);
 void softmax(const Arguments& arguments);
 void layer_norm(const Arguments& arguments);
 void rms_norm(const Arguments& arguments);

@@ -96,6 +96,8 @@ void transpose(const Arguments& arguments) {
   const View& to = arguments.writes[0];
   if (volume(to.extent) == 0) return;
   switch (size_of(to.dtype)) {  // only the size matters: bits are moved
+    case 1:
+      return transpose_elements<std::uint8_t>(from, to, arguments.body.dims);
     case 2:
       return transpose_elements<std::uint16_t>(from, to, arguments.body.dims);
     case 4:

@@ -14,6 +14,8 @@ void run_body(const Arguments& arguments) {
       return pointwise(arguments);
     case Body::Kind::matmul:
       return matmul(arguments);
+    case Body::Kind::scaled_matmul:
+      return scaled_matmul(arguments);
     case Body::Kind::softmax:
       return softmax(arguments);
     case Body::Kind::layer_norm:
