@@ -177,9 +177,9 @@ __device__ inline u32 tile_byte(u32 row, u32 byte) {
   return row * kRowBytes + (byte ^ change << 4);
 }
 
-// Brings the kRows x kColumns tiles of an operand to shared memory, zeros where it has ended: straight there (cp.async)
-// where rows start at multiples of 16 bytes, else by way of registers.
-template <typename E, u32 kRows, u32 kColumns>
+// Brings the kRows x kColumns tiles of an operand to shared memory, zeros where it has ended: straight there (cp.async),
+// which wants rows that start at multiples of 16 bytes, or by way of registers.
+template <typename E, u32 kRows, u32 kColumns, bool kStraight>
 struct Operand {
   using T = typename Travel<E>::Stored;
   using Held = typename Travel<E>::Held;
@@ -193,8 +193,7 @@ struct Operand {
 
   const T* from;  // the next tile
   i64 stride;
-  bool straight;
-  Held held[kCount];
+  Held held[kStraight ? 1 : kCount];
 
   __device__ void load(i32 rows, i32 columns) {
     const u32 thread = again(worker());
@@ -231,9 +230,12 @@ struct Operand {
     }
   }
   // A tile sets out; and arrives, once its copies have been waited for.
-  __device__ void begin(u8* tile, i32 rows, i32 columns) { straight ? copy(tile, rows, columns) : load(rows, columns); }
+  __device__ void begin(u8* tile, i32 rows, i32 columns) {
+    if constexpr (kStraight) copy(tile, rows, columns);
+    else load(rows, columns);
+  }
   __device__ void finish(u8* tile) const {
-    if (straight) return;
+    if constexpr (kStraight) return;
     const u32 thread = again(worker());
 #pragma unroll
     for (u32 i = 0; i < kCount; ++i) {
@@ -410,8 +412,8 @@ __device__ inline void matmul_plain(const Arguments& arguments) {
   const matmul::Parts<Shape::kRows, Shape::kColumns> parts{arguments};
   for (u32 index = 0; index < parts.count(); ++index) {
     const matmul::Part<T, T> part = parts.template at<T>(index);
-    matmul::Operand<T, Shape::kRows, Shape::kDepth> a{part.a, part.stride_a, false};
-    matmul::Operand<T, Shape::kDepth, Shape::kColumns> b{part.b, part.stride_b, false};
+    matmul::Operand<T, Shape::kRows, Shape::kDepth, false> a{part.a, part.stride_a, {}};
+    matmul::Operand<T, Shape::kDepth, Shape::kColumns, false> b{part.b, part.stride_b, {}};
     i64 left = part.depth;  // not yet loaded
     const auto load = [&] {
       const i32 depth = static_cast<i32>(min(left, static_cast<i64>(Shape::kDepth)));
@@ -457,6 +459,58 @@ __device__ inline void matmul_plain(const Arguments& arguments) {
   }
 }
 
+namespace matmul {
+
+// Adds the products of one part to a warp's 64 x 32 sums. Nothing is under way to shared memory when it returns. Two
+// functions, as it were: what one way of bringing operands keeps in registers the other has no room for.
+template <typename T, bool kStraight, typename C>
+__device__ __forceinline__ void add_products(float (&sums)[4][4][4], const Part<typename Travel<T>::Stored, C>& part,
+                                             u8* shared, u32 first_row, u32 first_column) {
+  using Shape = MatmulMma<T>;
+  constexpr u32 kStageBytes = Shape::kBytesA + Shape::kBytesB;
+  Operand<T, Shape::kRows, Shape::kDepth, kStraight> a{part.a, part.stride_a, {}};
+  Operand<T, Shape::kRowsB, Shape::kColumnsB, kStraight> b{part.b, part.stride_b, {}};
+  i64 left = part.depth;  // not yet begun
+  const auto depth = [&] { return static_cast<i32>(min(left, static_cast<i64>(Shape::kDepth))); };
+  const auto begin_b = [&](u8* to) {
+    if constexpr (Shape::kKMajorB) b.begin(to, part.columns, depth());
+    else b.begin(to, depth(), part.columns);
+  };
+  const auto end_step = [&] {
+    asm volatile("cp.async.commit_group;" ::: "memory");  // one a step, be it empty: they are counted
+    a.from += Shape::kDepth;
+    b.from += Shape::kKMajorB ? Shape::kDepth : Shape::kDepth * b.stride;
+    left -= Shape::kDepth;
+  };
+  for (u32 stage = 0; stage < Shape::kStages - 1; ++stage) {
+    u8* to = shared + stage * kStageBytes;
+    a.begin(to, part.rows, depth());
+    a.finish(to);
+    begin_b(to + Shape::kBytesA);
+    b.finish(to + Shape::kBytesA);
+    end_step();
+  }
+  const u32 steps = static_cast<u32>((part.depth + Shape::kDepth - 1) / Shape::kDepth);
+#pragma unroll 1
+  for (u32 step = 0; step < steps; ++step) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(Shape::kStages - 2) : "memory");
+    sync_workers();  // everyone's copies of this step are there, and the stage of the step before is free
+    const u32 stage = shared_address(shared) + step % Shape::kStages * kStageBytes;
+    u8* to = shared + (step + Shape::kStages - 1) % Shape::kStages * kStageBytes;
+    // Elements by way of registers travel while a half is multiplied, those of A first: together they are too many.
+    a.begin(to, part.rows, depth());
+    multiply_half<T>(sums, stage, 0, first_row, first_column);
+    a.finish(to);
+    begin_b(to + Shape::kBytesA);
+    multiply_half<T>(sums, stage, 1, first_row, first_column);
+    b.finish(to + Shape::kBytesA);
+    end_step();
+  }
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
+}
+
+}  // namespace matmul
+
 // T: bf16 or f16 with exact operands, float with tf32. Shared memory: matmul_mma_shared_bytes<T>(). Of e4m3 the product
 // is scaled, and C another type: see scaled_matmul.
 template <typename T, MmaOperands kOperands = MmaOperands::exact, typename C = T>
@@ -466,7 +520,6 @@ __device__ inline void matmul_mma(const Arguments& arguments) {
   constexpr bool kScaled = same_type<T, e4m3>;
   using Shape = MatmulMma<T>;
   using Stored = typename matmul::Travel<T>::Stored;
-  constexpr u32 kStageBytes = Shape::kBytesA + Shape::kBytesB;
   u8* shared = arguments.shared;
   __builtin_assume(__isShared(shared));
   const u32 lane = worker() % 32;
@@ -475,47 +528,10 @@ __device__ inline void matmul_mma(const Arguments& arguments) {
   const matmul::Parts<Shape::kRows, Shape::kColumns> parts{arguments};
   for (u32 index = 0; index < parts.count(); ++index) {
     const matmul::Part<Stored, C> part = parts.template at<Stored, C, Shape::kKMajorB>(index);
-    matmul::Operand<T, Shape::kRows, Shape::kDepth> a{part.a, part.stride_a,
-                                                      matmul::aligned(16, part.a, part.stride_a)};
-    matmul::Operand<T, Shape::kRowsB, Shape::kColumnsB> b{part.b, part.stride_b,
-                                                          matmul::aligned(16, part.b, part.stride_b)};
-    i64 left = part.depth;  // not yet begun
-    const auto depth = [&] { return static_cast<i32>(min(left, static_cast<i64>(Shape::kDepth))); };
-    const auto begin_b = [&](u8* to) {
-      if constexpr (Shape::kKMajorB) b.begin(to, part.columns, depth());
-      else b.begin(to, depth(), part.columns);
-    };
-    const auto end_step = [&] {
-      asm volatile("cp.async.commit_group;" ::: "memory");  // one a step, be it empty: they are counted
-      a.from += Shape::kDepth;
-      b.from += Shape::kKMajorB ? Shape::kDepth : Shape::kDepth * b.stride;
-      left -= Shape::kDepth;
-    };
-    for (u32 stage = 0; stage < Shape::kStages - 1; ++stage) {
-      u8* to = shared + stage * kStageBytes;
-      a.begin(to, part.rows, depth());
-      a.finish(to);
-      begin_b(to + Shape::kBytesA);
-      b.finish(to + Shape::kBytesA);
-      end_step();
-    }
     float sums[4][4][4] = {};
-    const u32 steps = static_cast<u32>((part.depth + Shape::kDepth - 1) / Shape::kDepth);
-    for (u32 step = 0; step < steps; ++step) {
-      asm volatile("cp.async.wait_group %0;" ::"n"(Shape::kStages - 2) : "memory");
-      sync_workers();  // everyone's copies of this step are there, and the stage of the step before is free
-      const u32 stage = matmul::shared_address(shared) + step % Shape::kStages * kStageBytes;
-      u8* to = shared + (step + Shape::kStages - 1) % Shape::kStages * kStageBytes;
-      // Elements by way of registers travel while a half is multiplied, those of A first: together they are too many.
-      a.begin(to, part.rows, depth());
-      matmul::multiply_half<T>(sums, stage, 0, first_row, first_column);
-      a.finish(to);
-      begin_b(to + Shape::kBytesA);
-      matmul::multiply_half<T>(sums, stage, 1, first_row, first_column);
-      b.finish(to + Shape::kBytesA);
-      end_step();
-    }
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    const bool straight = matmul::aligned(16, part.a, part.stride_a) && matmul::aligned(16, part.b, part.stride_b);
+    if (straight) matmul::add_products<T, true>(sums, part, shared, first_row, first_column);
+    else matmul::add_products<T, false>(sums, part, shared, first_row, first_column);
     sync_workers();
     if constexpr (kScaled) {
       const Scales scales(arguments.reads, parts.row_of(index), parts.column_of(index), part.rows, part.columns);

@@ -146,7 +146,7 @@ class CudaExecutor final : public Executor {
 
   // From the next run on the part lies at `address`, as if Options::memory had said so. No run is in flight meanwhile,
   // and what was captured before is captured anew. Throws Error (invalid) as the constructor does, and where products
-  // are loaded by TMA and the address is no multiple of 16.
+  // are loaded by TMA and the address is no multiple of 16, or the plan has library lanes.
   void bind(const std::string& name, Address address);
 
   // The fingerprint of the plan as it stands in the tables on the device, read back: that of the proven plan.

@@ -72,7 +72,6 @@ void TaskGraph::redirect(TaskId task, const Access& write) {
   TW_ASSERT(plan.tasks[task].writes.size() == 1);
   plan.tasks[task].writes[0] = write;
   note_write(task, write);
-  moving[task] = plan.buffers[write.buffer].rank != plan.tasks[task].rank;
 }
 
 void TaskGraph::add_joint(const std::vector<TaskId>& members) {

@@ -56,7 +56,7 @@ class TaskGraph {
 
   Plan plan;
   std::vector<Engine> engines;  // by task
-  std::vector<bool> moving;     // by task: moves data of a collective, to a peer or to where this rank wants it
+  std::vector<bool> moving;     // by task: only moves data of a collective, to a peer or to where this rank wants it
   std::vector<Join> joins;
   std::vector<std::vector<TaskId>> joints;  // by number: the tasks of its members, in the order of their ranks
 

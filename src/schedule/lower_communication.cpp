@@ -201,7 +201,6 @@ void Lowering::lower_reduction(int index, std::int32_t origin, const Tiling& who
         arrived.consumers.push_back(task);
         result.written(own_piece, task);
         if (!to_all || !direct) continue;
-        graph_.moving[task] = true;
         for (int m = 0; m < members; ++m) {
           if (m != reducer) held_[index][m].written(piece, task);
         }

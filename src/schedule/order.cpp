@@ -82,7 +82,7 @@ std::vector<Urgency> urgencies(const TaskGraph& graph, const Links& links) {
     if (plan.bodies[task.body].kind == Body::Kind::none && links.waiting[id] == 0)
       own.transfers = std::numeric_limits<std::int32_t>::max();
     // A collective's copy at home is a transfer too: what the rank has itself should be there first.
-    if (graph.moving[id]) ++own.transfers;
+    if (graph.moving[id] || sends(plan, task)) ++own.transfers;
     // What any member's call is for, all of them wait for. Producers come before the first of them.
     if (task.joint != -1 && id == graph.joints[task.joint].front()) {
       std::int32_t most = 0;

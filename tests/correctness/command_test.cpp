@@ -176,7 +176,7 @@ TEST(Command, BadInputIsStatusTwoWithTheReason) {
   expect(command("run gemm_all_reduce --dtype int"), 2, "unknown name");
   if (cuda::fleet().gpus == 0) expect(command("run gemm_all_reduce --executor cuda"), 2, "there is no GPU here");
   expect(command("run gemm_all_reduce --schedule fast"), 2,
-         "expected unfused, overlapped, collective or library, got fast");
+         "expected unfused, overlapped, fused, collective or library, got fast");
   expect(command("run gemm_all_reduce --executor tpu"), 2, "expected auto, host or cuda, got tpu");
   expect(command("run gemm_all_reduce --topology ranks=4"), 2, "it has another number of ranks; expected 2, got 4");
   expect(command("run missing.json"), 2, "missing.json: cannot be read");

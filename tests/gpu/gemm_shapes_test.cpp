@@ -32,6 +32,24 @@ using cuda::driver;
 
 constexpr const char* kSource = R"(
 #include "tileway/types.cuh"
+namespace tileway {
+// Numbers that tf32 holds, so that it does not matter whether operands are rounded to it or cut.
+struct tf32 {
+  float value;
+};
+template <>
+struct WideOf<tf32> {
+  using type = float;
+};
+template <>
+__device__ inline float widen(tf32 value) {
+  return value.value;
+}
+template <>
+__device__ inline tf32 narrow<tf32>(float value) {
+  return {__uint_as_float(__float_as_uint(value) & 0xffffe000u)};
+}
+}  // namespace tileway
 using namespace tileway;
 
 __device__ u32 scrambled(u32 which, u32 seed, u64 row, u64 column) {
@@ -146,7 +164,8 @@ struct Found {
 
 std::string judge_source() {
   return kSource + kernels_of("float", "float", "f32") + kernels_of("bf16", "bf16", "bf16") +
-         kernels_of("f16", "f16", "f16") + kernels_of("e4m3", "bf16", "e4m3");
+         kernels_of("f16", "f16", "f16") + kernels_of("e4m3", "bf16", "e4m3") +
+         kernels_of("tf32", "float", "tf32");
 }
 
 // One GPU's kernels, kept for all cases.
@@ -216,11 +235,21 @@ Topology topology_of(const Engines& engines, int ranks, int sharing) {
   return Topology::parse(fmt::format("ranks={},lanes={},{}", ranks, engines.lanes / sharing, engines.rest));
 }
 
+// Of operands.
+struct Type {
+  const char* name;
+  DType dtype;
+  Precision precision = Precision::exact;
+};
+constexpr Type kBf16{"bf16", DType::bf16};
+constexpr std::array<Type, 5> kTypes{
+    {kBf16, {"f16", DType::f16}, {"f32", DType::f32}, {"tf32", DType::f32, Precision::tf32}, {"e4m3", DType::e4m3}}};
+
 struct Case {
   const Operator* op;
   std::vector<std::int64_t> size;
   int ranks;
-  DType dtype;
+  Type type;
   Engines engines;
   bool odd = false;  // the caller's memory, one element behind an aligned address; else the executor's
 };
@@ -250,7 +279,7 @@ class GemmShapes : public ::testing::Test {
   }
 
   void run(const Case& one) {
-    Program program = make_program(*one.op, one.ranks, one.dtype, one.size);
+    Program program = make_program(*one.op, one.ranks, one.type.dtype, one.size, one.type.precision);
     const int gpus = static_cast<int>(judges_.size());
     const int sharing = (one.ranks + gpus - 1) / gpus;
     const Schedule schedule = schedule_of(one.engines, program);
@@ -313,7 +342,7 @@ class GemmShapes : public ::testing::Test {
 
   void expect_right(const Case& one, const Program& program, int rank, const Judge& judge, CudaExecutor& executor,
                     std::uint32_t seed, bool whole) {
-    const std::string type(name_of(one.dtype));
+    const std::string type(one.type.name);
     judge.use();
     for (const Op& op : program.ops()) {
       if (op.kind != OpKind::input) continue;
@@ -340,7 +369,7 @@ class GemmShapes : public ::testing::Test {
     if (bytes == 0) return;
     judge.launch("compare_" + type, y, part.rows, part.columns, part.first_row, part.first_column,
                  static_cast<std::uint64_t>(one.size[2]), sums_over_ranks ? static_cast<std::uint32_t>(one.ranks) : 1U,
-                 seed, whole ? 1U : 0U, static_cast<float>(unit_of(result.dtype)), slack_of(one.dtype), judge.found());
+                 seed, whole ? 1U : 0U, static_cast<float>(unit_of(result.dtype)), slack_of(one.type.dtype), judge.found());
     check(driver()->StreamSynchronize(nullptr), "comparing");
     check(driver()->MemcpyDtoH(&found, judge.found(), sizeof(found)), "reading");
     EXPECT_EQ(found.wrong, 0U) << fmt::format(
@@ -384,8 +413,8 @@ TEST_F(GemmShapes, HowFast) {
     for (std::int64_t m : {1024, 4096, 8192}) {
       // As each rank has it: m x 8192 x 4096.
       const bool by_depth = std::string_view(name).find("reduce") != std::string_view::npos;
-      Case one{&find_operator(name), {m, by_depth ? 8192 : 16384, by_depth ? 8192 : 4096}, 2, DType::bf16, kStores};
-      Program program = make_program(*one.op, 2, one.dtype, one.size);
+      Case one{&find_operator(name), {m, by_depth ? 8192 : 16384, by_depth ? 8192 : 4096}, 2, kBf16, kStores};
+      Program program = make_program(*one.op, 2, one.type.dtype, one.size);
       for (const Way& way : ways) {
         if (std::string_view(way.engines.schedule) == "library" && !cuda::products_found()) continue;
         one.engines = way.engines;
@@ -422,15 +451,15 @@ TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
   const auto begin = std::chrono::steady_clock::now();
   std::vector<Case> combinations;
   for (int ranks : {2, 3, 4}) {
-    for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3}) {
+    for (const Type& type : kTypes) {
       // Copy engines copy from one GPU to another.
       const bool own_gpus = ranks <= static_cast<int>(judges_.size());
       std::vector<Engines> choices{kStores, kMovers, kFused};
       if (own_gpus) choices.push_back(kCopies);
       if (own_gpus) choices.push_back(kCopiesAndFused);
-      if (cuda::products_found()) choices.push_back(own_gpus ? kLibrary : kLibraryAndStores);
+      if (cuda::products_found() && type.dtype != DType::e4m3) choices.push_back(own_gpus ? kLibrary : kLibraryAndStores);
       for (const Engines& engines : choices) {
-        for (const bool odd : {false, true}) combinations.push_back({nullptr, {}, ranks, dtype, engines, odd});
+        for (const bool odd : {false, true}) combinations.push_back({nullptr, {}, ranks, type, engines, odd});
       }
     }
   }

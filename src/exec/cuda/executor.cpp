@@ -314,6 +314,10 @@ void CudaExecutor::State::bring(BufferId id, Address address) {
 }
 
 void CudaExecutor::State::bind(BufferId id, Address address) {
+  const auto multiplies = [](const Lane& lane) { return lane.engine == Engine::library; };
+  TW_REQUIRE(std::none_of(plan_.lanes.begin(), plan_.lanes.end(), multiplies), ErrorKind::invalid, .where = plan_.name,
+             .what = "cuBLASLt has chosen how it multiplies for the addresses as they were",
+             .hint = "Make another executor, with Options::memory");
   device_.use();
   const Brought before = brought_;
   const Brought private_before = addresses_->brought;
