@@ -14,6 +14,10 @@ void sort_unique(std::vector<TaskId>& tasks) {
 
 }  // namespace
 
+void Held::written(const Box& box, TaskId writer) {
+  tiling.overlapping(box, [&](std::size_t cell) { writers[cell].push_back(writer); });
+}
+
 TaskGraph::TaskGraph(std::string name, const Topology& topology) {
   plan.name = std::move(name);
   plan.topology = topology;

@@ -26,6 +26,9 @@ struct Held {
   std::vector<std::vector<TaskId>> consumers;  // by cell
   std::vector<TaskId> whole_consumers;         // wait for every cell
   std::vector<TaskId> readers;                 // everyone who reads it, waiting or not
+
+  // `writer` writes that box.
+  void written(const Box& box, TaskId writer);
 };
 
 // Collects tasks in an order in which every producer precedes its consumers.

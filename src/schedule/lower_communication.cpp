@@ -13,9 +13,7 @@
 #include "tileway/error.hpp"
 
 namespace tileway {
-namespace {
 
-// The member that holds a tile of the whole tensor, which lies within one shard.
 int owner_of(const Box& box, const TensorType& type) {
   const auto dim = static_cast<std::size_t>(type.placement.dim);
   std::int64_t end = 0;
@@ -27,23 +25,26 @@ int owner_of(const Box& box, const TensorType& type) {
   return -1;
 }
 
-}  // namespace
-
-Tiling Lowering::communication_tiling(int index) const {
+Tiling Lowering::cut_at_shards(int index, const Shape& tile) const {
   const Op& op = op_at(index);
-  const TensorType& from = op_at(op.operands[0]).type;
   const Shape& whole = op.type.shape;
-  Shape tile = default_communication_tile(whole, members_of(from), graph_.plan.topology);
-  if (const Shape* chosen = schedule_.tile_of(index)) tile = *chosen;
-  if (!tile.empty() && tile[0] > 0) tile[0] *= schedule_.group_of(index);
   std::vector<std::vector<std::int64_t>> fixed(whole.size());
-  for (const TensorType* type : {&from, &op.type}) {
+  for (const TensorType* type : {&op_at(op.operands[0]).type, &op.type}) {
     if (!type->placement.is_shard()) continue;
     for (int m = 0; m < members_of(*type); ++m) fixed[type->placement.dim].push_back(type->shard_start(m));
   }
   Tiling tiling;
   for (std::size_t d = 0; d < whole.size(); ++d) tiling.cuts.push_back(cut_dimension(whole[d], tile[d], fixed[d]));
   return tiling;
+}
+
+Tiling Lowering::communication_tiling(int index) const {
+  const Op& op = op_at(index);
+  const int members = members_of(op_at(op.operands[0]).type);
+  Shape tile = default_communication_tile(op.type.shape, members, graph_.plan.topology);
+  if (const Shape* chosen = schedule_.tile_of(index)) tile = *chosen;
+  if (!tile.empty() && tile[0] > 0) tile[0] *= schedule_.group_of(index);
+  return cut_at_shards(index, tile);
 }
 
 void Lowering::lower_communication(int index, std::int32_t origin) {
@@ -53,53 +54,55 @@ void Lowering::lower_communication(int index, std::int32_t origin) {
     held_[index].push_back(
         new_held(op.type, member, fmt::format("%{}", index), Buffer::Role::scratch, localised(whole, op.type, member)));
   }
-  const bool reduces = op_at(op.operands[0]).type.placement.is_partial() && op.kind != OpKind::send;
   if (by_library(index)) {
     lower_collective(index, origin, whole);
-  } else if (reduces) {
+  } else if (reduces(op)) {
     lower_reduction(index, origin, whole);
   } else {
-    lower_movement(index, origin, whole);
+    for_each_move(index, whole,
+                  [&](const Box& box, int sender, int receiver) { move(index, origin, box, sender, receiver); });
   }
 }
 
-void Lowering::lower_movement(int index, std::int32_t origin, const Tiling& whole) {
+void Lowering::for_each_move(int index, const Tiling& whole,
+                             const std::function<void(const Box& box, int sender, int receiver)>& visit) const {
   const Op& op = op_at(index);
-  const int source = op.operands[0];
-  const TensorType& from = op_at(source).type;
-  const Body copy{.kind = Body::Kind::copy};
-  const auto move = [&](const Box& box, int sender, int receiver) {
-    const Box from_box = localised(box, from, sender);
-    const Box to_box = localised(box, op.type, receiver);
-    Held& held_from = held_[source][sender];
-    Held& held_to = held_[index][receiver];
-    // What stays at home does not queue behind what is sent.
-    const Engine engine = held_from.rank == held_to.rank ? Engine::compute : mover(index);
-    const auto move_piece = [&](const Box& from_piece, const Box& to_piece) {
-      const TaskId task = graph_.add_task(engine, held_from.rank, origin, copy, {reading(held_from, from_piece)},
-                                          {writing(held_to.buffer, to_piece)});
-      graph_.moving[task] = true;
-      graph_.depend(task, held_from, from_piece, fine(source, index));
-      held_to.tiling.overlapping(to_piece, [&](std::size_t cell) { held_to.writers[cell].push_back(task); });
-    };
-    if (engine != Engine::compute) return move_piece(from_box, to_box);
-    const std::vector<Box> from_pieces = lane_pieces(from_box, graph_.plan.topology);
-    const std::vector<Box> to_pieces = lane_pieces(to_box, graph_.plan.topology);
-    for (std::size_t i = 0; i < from_pieces.size(); ++i) move_piece(from_pieces[i], to_pieces[i]);
-  };
+  const TensorType& from = op_at(op.operands[0]).type;
   for (std::size_t t = 0; t < whole.count(); ++t) {
     const Box box = whole.box(t);
     if (op.kind == OpKind::send) {
       for (int m = 0; m < members_of(from); ++m) {
-        if (!from.placement.is_shard() || owner_of(box, from) == m) move(box, m, m);
+        if (!from.placement.is_shard() || owner_of(box, from) == m) visit(box, m, m);
       }
       continue;
     }
     const int sender = owner_of(box, from);
     for (int m = 0; m < members_of(op.type); ++m) {
-      if (!op.type.placement.is_shard() || owner_of(box, op.type) == m) move(box, sender, m);
+      if (!op.type.placement.is_shard() || owner_of(box, op.type) == m) visit(box, sender, m);
     }
   }
+}
+
+void Lowering::move(int index, std::int32_t origin, const Box& box, int sender, int receiver) {
+  const Op& op = op_at(index);
+  const int source = op.operands[0];
+  const Box from_box = localised(box, op_at(source).type, sender);
+  const Box to_box = localised(box, op.type, receiver);
+  Held& held_from = held_[source][sender];
+  Held& held_to = held_[index][receiver];
+  // What stays at home does not queue behind what is sent.
+  const Engine engine = held_from.rank == held_to.rank ? Engine::compute : mover(index);
+  const auto move_piece = [&](const Box& from_piece, const Box& to_piece) {
+    const TaskId task = graph_.add_task(engine, held_from.rank, origin, {.kind = Body::Kind::copy},
+                                        {reading(held_from, from_piece)}, {writing(held_to.buffer, to_piece)});
+    graph_.moving[task] = true;
+    graph_.depend(task, held_from, from_piece, fine(source, index));
+    held_to.written(to_piece, task);
+  };
+  if (engine != Engine::compute) return move_piece(from_box, to_box);
+  const std::vector<Box> from_pieces = lane_pieces(from_box, graph_.plan.topology);
+  const std::vector<Box> to_pieces = lane_pieces(to_box, graph_.plan.topology);
+  for (std::size_t i = 0; i < from_pieces.size(); ++i) move_piece(from_pieces[i], to_pieces[i]);
 }
 
 void Lowering::lower_reduction(int index, std::int32_t origin, const Tiling& whole) {
@@ -171,7 +174,7 @@ void Lowering::lower_reduction(int index, std::int32_t origin, const Tiling& who
                                             {writing(result.buffer, own_piece)});
         graph_.depend(task, held_[source][reducer], piece, fine(source, index));
         arrived.consumers.push_back(task);
-        result.tiling.overlapping(own_piece, [&](std::size_t cell) { result.writers[cell].push_back(task); });
+        result.written(own_piece, task);
       }
       graph_.add_join(std::move(arrived));
       if (everyone || op.type.placement.is_shard()) continue;
@@ -182,7 +185,7 @@ void Lowering::lower_reduction(int index, std::int32_t origin, const Tiling& who
                                            {writing(peer.buffer, box)});
         graph_.moving[put] = true;
         graph_.depend(put, result, box, true);
-        peer.tiling.overlapping(box, [&](std::size_t cell) { peer.writers[cell].push_back(put); });
+        peer.written(box, put);
       }
     }
   }

@@ -1,6 +1,7 @@
 // The state of one lowering: which rank holds which tensor where, and the tasks so far.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "schedule/graph.hpp"
@@ -25,7 +26,7 @@ class Lowering {
   int members_of(const TensorType& type) const { return static_cast<int>(ranks_of(type).size()); }
   // Whether a collective library does it. One rank has nobody to call.
   bool by_library(int index) const {
-    return schedule_.engine_of(index) == Engine::collective && members_of(op_at(index).type) > 1;
+    return schedule_.engine_of(index) == Engine::collective && callers(index).size() > 1;
   }
   // What moves the tiles of a communication that no library does.
   Engine mover(int index) const {
@@ -46,9 +47,22 @@ class Lowering {
   // lower_communication.cpp
   void lower_communication(int index, std::int32_t origin);
   Tiling communication_tiling(int index) const;
+  // The whole tensor by tiles that start anew where a member's part begins, of the operand or of the result.
+  Tiling cut_at_shards(int index, const Shape& tile) const;
+  // Whether it adds up what the members hold.
+  bool reduces(const Op& op) const {
+    return op_at(op.operands[0]).type.placement.is_partial() && op.kind != OpKind::send;
+  }
+  // Calls `visit` with each tile of the whole tensor that a movement takes from one member to another, or to itself.
+  void for_each_move(int index, const Tiling& whole,
+                     const std::function<void(const Box& box, int sender, int receiver)>& visit) const;
+  // Copies such a tile.
+  void move(int index, std::int32_t origin, const Box& box, int sender, int receiver);
   void lower_reduction(int index, std::int32_t origin, const Tiling& whole);
   void lower_movement(int index, std::int32_t origin, const Tiling& whole);
   // lower_collective.cpp
+  // The ranks that hold what an operation takes or gives, ascending.
+  std::vector<std::int32_t> callers(int index) const;
   Tiling collective_tiling(int index) const;
   void lower_collective(int index, std::int32_t origin, const Tiling& whole);
   // lower_dynamic.cpp
@@ -58,6 +72,8 @@ class Lowering {
 Access reading(const Held& held, Box box);
 Access writing(BufferId buffer, Box box);
 
+// The member that holds a box of the whole tensor, which lies within one shard.
+int owner_of(const Box& box, const TensorType& type);
 // The part of a box of the whole tensor that a member holds, in the member's coordinates; empty where it holds none.
 Box localised(const Box& box, const TensorType& type, int member);
 // What a member holds of a grid over the whole tensor.

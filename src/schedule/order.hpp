@@ -15,8 +15,8 @@ double task_us(const Plan& plan, const Task& task);
 // ranks are on one lane of each member, in the order in which the run came to them: the same everywhere, and one that
 // no other wait contradicts. Throws Error (invalid) where the topology has too few collective lanes. Greedy list
 // scheduling: whenever a lane is free it starts the ready task of its engine that, in this order, more transfers depend
-// on; comes later in the program; sends to a nearer peer, counting upwards from this rank, what no peer waits for last;
-// was added earlier.
+// on; comes later in the program; feeds an earlier joint; sends to a nearer peer, counting upwards from this rank, what
+// no peer waits for last; was added earlier.
 std::vector<Lowered::Span> assign_lanes(TaskGraph& graph);
 
 // One signal a join: producers notify it, consumers wait for all of them.

@@ -78,9 +78,6 @@ std::vector<Plan> plans_of(const Operator& op) {
     }
     // By a collective library.
     const Program program = make_program(op, ranks, DType::f32, {});
-    const bool calls = std::any_of(program.ops().begin(), program.ops().end(),
-                                   [](const Op& one) { return one.kind == OpKind::all_reduce; });
-    if (!calls) continue;
     const Topology topology = Topology::parse(fmt::format("ranks={},lanes=2,copy=0,collective=1", ranks));
     plans.push_back(lower(program, Schedule::collective(program), topology).plan);
   }
