@@ -1,15 +1,22 @@
 #include "exec/cuda/stream_lane.hpp"
 
+#include <algorithm>
 #include <cstddef>
-#include <set>
-#include <tuple>
 #include <utility>
 
 #include "exec/cuda/copy_engine.hpp"
 #include "plan/check.hpp"
+#include "plan/joint.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway::cuda {
+namespace {
+
+bool has_elements(const std::vector<Elements>& list) {
+  return std::any_of(list.begin(), list.end(), [](const Elements& elements) { return elements.count > 0; });
+}
+
+}  // namespace
 
 StreamLane::StreamLane(const Plan& plan, const Table& table, const LaneRow& lane, Address gates,
                        Communicator* communicator)
@@ -22,20 +29,27 @@ StreamLane::StreamLane(const Plan& plan, const Table& table, const LaneRow& lane
     const Body& body = plan.bodies[task.body];
     Step step{gates + (lane.first + i) * sizeof(StreamGate), {}, {}};
     const bool copies = body.kind == Body::Kind::copy;
-    const bool calls = body.kind == Body::Kind::all_reduce && communicator != nullptr;
+    const bool calls = is_joint(body.kind) && communicator != nullptr;
     TW_REQUIRE(copies || calls || body.kind == Body::Kind::none, ErrorKind::invalid,
                .where = task_name(plan, static_cast<TaskId>(row.task)), .what = "a stream cannot do this",
                .expected = "a copy or a collective", .got = std::string(name_of(body.kind)));
-    if (copies || calls) {
-      const Buffer& buffer = plan.buffers[task.writes[0].buffer];
-      TW_REQUIRE(plan.buffers[task.reads[0].buffer].slots == 1 && buffer.slots == 1, ErrorKind::invalid,
-                 .where = task_name(plan, static_cast<TaskId>(row.task)),
-                 .what = "a captured stream cannot go from slot to slot");
-      const View& from = table.views[row.views];
-      const View& to = table.views[row.views + 1];
-      const auto count = static_cast<std::size_t>(task.writes[0].box.volume());
-      if (copies) step.copies = copies_of(from, to, size_of(buffer.dtype));
-      if (calls && count > 0) step.call = {from.data, to.data, count, buffer.dtype, body.op};
+    std::vector<Elements> elements;  // of the reads, then of the writes
+    for (const auto* list : {&task.reads, &task.writes}) {
+      for (const Access& access : *list) {
+        TW_REQUIRE(plan.buffers[access.buffer].slots == 1, ErrorKind::invalid,
+                   .where = task_name(plan, static_cast<TaskId>(row.task)),
+                   .what = "a captured stream cannot go from slot to slot");
+        elements.push_back(
+            {table.views[row.views + elements.size()].data, static_cast<std::size_t>(access.box.volume())});
+      }
+    }
+    if (copies) {
+      step.copies = copies_of(table.views[row.views], table.views[row.views + 1],
+                              size_of(plan.buffers[task.writes[0].buffer].dtype));
+    } else if (calls && has_elements(elements)) {
+      const auto writes = elements.begin() + static_cast<std::ptrdiff_t>(task.reads.size());
+      step.call = {
+          &body, plan.buffers[task.writes[0].buffer].dtype, {elements.begin(), writes}, {writes, elements.end()}};
     }
     steps_.push_back(std::move(step));
   }
@@ -70,13 +84,19 @@ void StreamLane::rehearse_copies() const {
 }
 
 void StreamLane::make(const Call& call) {
-  communicator_->all_reduce(call.send, call.receive, call.count, call.dtype, call.op, stream_);
+  switch (call.body->kind) {
+    case Body::Kind::all_reduce:
+      return communicator_->all_reduce(call.give[0], call.take[0].address, call.dtype, call.body->op, stream_);
+    case Body::Kind::reduce_scatter:
+      return communicator_->reduce_scatter(call.give, call.take[0].address, call.dtype, call.body->op, stream_);
+    default:
+      return communicator_->exchange(call.give, call.take, call.dtype, stream_);
+  }
 }
 
 void StreamLane::rehearse_calls() {
-  std::set<std::tuple<std::size_t, DType, ReduceOp>> known;
   for (const Step& step : steps_) {
-    if (step.call && known.emplace(step.call->count, step.call->dtype, step.call->op).second) make(*step.call);
+    if (step.call) make(*step.call);
   }
 }
 
