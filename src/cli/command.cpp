@@ -25,9 +25,9 @@ void add_common(CLI::App& command, Options& options) {
                   "f32, bf16 or f16; tf32: f32 whose products are of operands rounded to tf32")
       ->capture_default_str();
   command.add_option("--executor", options.executor, "auto, host or cuda")->capture_default_str();
-  command.add_option(
-      "--schedule", options.schedule,
-      "unfused, overlapped, collective (an all_reduce by NCCL: needs collective lanes), or all for the first two");
+  command.add_option("--schedule", options.schedule,
+                     "unfused, overlapped, collective (by NCCL, without peer access: needs collective lanes), or all "
+                     "for the first two");
   command.add_option("--topology", options.topology, "plan for another machine: ranks=8,lanes=132,copy=2");
   command.add_option("--seed", options.seed, "of the random inputs, or the first order to explore")
       ->capture_default_str();
@@ -69,7 +69,8 @@ Program make_program(const Options& options) {
   return make_program(options, options.sizes.empty() ? std::vector<std::int64_t>{} : parse_size(options.sizes[0]));
 }
 
-std::vector<std::string> schedule_names(const std::string& text) {
+std::vector<std::string> schedule_names(const Options& options, std::string_view otherwise) {
+  const std::string text(options.schedule.empty() ? otherwise : std::string_view(options.schedule));
   if (text == "all") return {"unfused", "overlapped"};
   return {text};
 }
@@ -100,7 +101,7 @@ std::vector<Plan> make_plans(const Options& options, const Place& place) {
   }
   const Program program = make_program(options);
   std::vector<Plan> plans;
-  for (const std::string& name : schedule_names(options.schedule.empty() ? "overlapped" : options.schedule))
+  for (const std::string& name : schedule_names(options, schedule_of(place)))
     plans.push_back(
         lower(program, Schedule::named(program, name), make_topology(options, program.world(), place)).plan);
   return plans;
