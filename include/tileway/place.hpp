@@ -15,6 +15,7 @@ struct Place {
   bool cuda = false;
   int gpus = 0;             // that there are
   int multiprocessors = 0;  // of the one with fewest
+  bool linked = true;       // each can use the others' memory
   std::string_view name() const { return cuda ? "cuda" : "host"; }
 };
 
@@ -22,8 +23,12 @@ struct Place {
 // so that this one can still start ranks. Throws Error (invalid) for another name, and for cuda where there is no GPU.
 Place choose_place(std::string_view executor, int ranks);
 
-// What ranks can use there: all SMs of their GPU, divided where ranks share one.
+// What ranks can use there: all SMs of their GPU, divided where ranks share one. Where GPUs are not linked, some are
+// left to a collective lane.
 Topology topology_of(const Place& place, int ranks);
+
+// The schedule for a run there without a choice (Schedule::named): overlapped, or collective where GPUs are not linked.
+std::string_view schedule_of(const Place& place);
 
 // Group::spawn; but ranks that share a GPU are threads of one process, since processes on one device take turns.
 void start_ranks(const Place& place, int ranks, const std::function<void(Group&)>& body);

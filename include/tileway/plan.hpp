@@ -107,8 +107,12 @@ struct Body {
     reduce_ranks,   // `op` over all reads in order: fp32, rounded once; reads may be packed. Every write gets it
     copy_rows,      // dynamic: splits [n, n] and rows: sends slice for `to` of member `from`
     zero_rows,      // dynamic: splits [n, n]: zeroes the rows of member `to` past what it receives
-    all_reduce,     // joint: `op` over what the members read, contiguous boxes. In order of their ranks, fp32 and
-                    // rounded once; a library may add in another order where there are more than two
+    // Joint, with contiguous boxes; members are counted in the order of their ranks. Sums are in that order, fp32 and
+    // rounded once; a library may add in another one where there are more than two.
+    all_reduce,      // `op` over what the members read: one read and one write each
+    reduce_scatter,  // each member's one write is `op` over what all members read in its place: a read for each member
+    exchange,        // write i of member j is read j of member i: a read and a write for each member, of which those
+                     // for the member itself are empty
   };
   Kind kind = Kind::none;
   Function function = Function::add;
@@ -123,7 +127,7 @@ struct Body {
   bool tf32 = false;  // operands, which are f32, are rounded to tf32 (Precision::tf32 in program.hpp)
   friend bool operator==(const Body&, const Body&) = default;
 };
-inline constexpr int kBodyKindCount = 17;
+inline constexpr int kBodyKindCount = 19;
 std::string_view name_of(Body::Kind kind);
 Body::Kind parse_body_kind(std::string_view text);
 
@@ -179,15 +183,19 @@ struct Plan {
   std::vector<std::string> description;  // of the program, a line each: what ranks compare before they run it
 
   int ranks() const { return topology.ranks; }
-  // Bytes that a task moves to another rank; 0 for one that stays at home, and for a joint: its library decides.
+  // Bytes that a task moves to other ranks: 0 for one that stays at home, and for a joint that reduces, whose library
+  // decides.
   std::int64_t bytes_sent(const Task& task) const;
+  // Whether a task touches a buffer or raises a signal of another rank. If none does, no rank needs to see another's
+  // memory: whatever goes between ranks, joints bring.
+  bool reaches_peers() const;
 };
 
 // Throws Error (invalid), naming the task, for: an index out of range; a box outside its buffer; a buffer of another
 // rank that is not symmetric; a wait for more than the total; a total that is not the sum of its notifications; a wait
 // on another rank's signal; a lane or index that does not match; an output element not written exactly once; a body
 // whose arguments do not fit it; a set, gate or packet signal that is not raised once; a joint with two tasks of a
-// rank.
+// rank, or whose members do not give what the others take.
 void check_structure(const Plan& plan);
 
 // Counts, engines, bytes; with `full`, every task on a line.

@@ -24,7 +24,8 @@ class Schedule {
   static Schedule unfused(const Program& program);
   // Every edge that may be overlapped is.
   static Schedule overlapped(const Program& program);
-  // Overlapped, with every all_reduce on the collective library: plans for it need a topology with collective lanes.
+  // Overlapped, with every communication but all_to_all_v on the collective library: plans for it need a topology with
+  // collective lanes, and where there is no all_to_all_v no rank needs to see another's memory.
   static Schedule collective(const Program& program);
   // Overlapped, and every product or other computation that only a communication reads, and whose tiles each go to one
   // place, is fused with it.
@@ -52,10 +53,11 @@ class Schedule {
   Schedule& group(Tensor communication, int tiles);
   Schedule& all_reduce(Tensor communication, AllReduce algorithm);
   // What moves a communication's tiles. copy, which is what a communication has without a choice: copy lanes, where the
-  // topology has them. compute: compute lanes. collective: a collective library reduces each tile in one call that all
-  // members make; legal for an all_reduce, over any group. Its tiles are contiguous memory: they cut one dimension, and
-  // all those inside it are whole. The library adds in an order of its own: with more than two ranks sums of floating
-  // numbers may differ in their last bits from other schedules' and between runs.
+  // topology has them. compute: compute lanes. collective: a collective library, in calls that all members make
+  // together, each for a tile; legal but for all_to_all_v, over any group. It takes contiguous memory: what is none is
+  // packed and unpacked by compute lanes, and tiles of an all_reduce cut one dimension and take all of those inside it.
+  // It adds in an order of its own: with more than two ranks sums of floating numbers may differ in their last bits
+  // from other schedules' and between runs.
   // Or what computes a matmul. compute, which is what it has without a choice: compute lanes. library: a library of
   // matrix products (cuBLASLt), a call a tile; tiles are then of whole rows, a few for each destination, unless tile()
   // says otherwise. It adds along k in fp32 in an order of its own, which may depend on the tile: such a schedule does
@@ -98,10 +100,10 @@ struct Lowered {
 
 // Any program, any schedule of it, any topology with as many ranks as the program; throws Error (invalid) where the
 // schedule gives collectives to a library and the topology has no collective lane for each group of ranks of a rank, or
-// their tiles are not contiguous; or where it gives products to a library and the topology has no library lanes. The
-// order of tasks in the lanes is that of a simulated run, in which ready tasks that more transfers depend on go first
-// and every rank starts with a different peer; so a lane's order never contradicts a dependency and strictly serial
-// lanes cannot deadlock.
+// an all_reduce's tiles are not contiguous; or where it gives products to a library and the topology has no library
+// lanes. The order of tasks in the lanes is that of a simulated run, in which ready tasks that more transfers depend on
+// go first and every rank starts with a different peer; so a lane's order never contradicts a dependency and strictly
+// serial lanes cannot deadlock.
 Lowered lower(const Program& program, const Schedule& schedule, const Topology& topology);
 
 }  // namespace tileway

@@ -56,7 +56,9 @@ double measure_gpu_link(const Place& place, Group& group) {
   Program program("link", group.size());
   program.output("y", all_gather(program.input("x", DType::bf16, {group.size() * kRows, kColumns}, Shard(0))));
   const ProvenPlan plan =
-      ProvenPlan::prove(lower(program, Schedule::unfused(program), topology_of(place, group.size())).plan);
+      ProvenPlan::prove(lower(program, Schedule::named(program, place.linked ? "unfused" : schedule_of(place)),
+                              topology_of(place, group.size()))
+                            .plan);
   const double us = quantile(slowest(group, tileway::make_executor(place, group, plan)->time_runs(kRounds)), 0.5);
   return static_cast<double>(most_sent_by_a_rank(plan.plan())) / us * 1e-3;
 }
@@ -127,7 +129,7 @@ void check(Group& group, Executor& executor, const Program& program, std::uint64
 Measured measure(Group& group, const Options& options, const Program& program, const Place& place) {
   Measured measured;
   measured.link_gb_s = measure_link(place, group);
-  for (const std::string& name : schedule_names(options.schedule.empty() ? "all" : options.schedule)) {
+  for (const std::string& name : schedule_names(options, place.linked ? "all" : schedule_of(place))) {
     const ProvenPlan proven = ProvenPlan::prove(
         lower(program, Schedule::named(program, name), make_topology(options, program.world(), place)).plan);
     const Plan& plan = proven.plan();

@@ -26,10 +26,12 @@ void add_common(CLI::App& command, Options& options) {
                   "fp8 matrices with scales, in bf16")
       ->capture_default_str();
   command.add_option("--executor", options.executor, "auto, host or cuda")->capture_default_str();
-  command.add_option(
-      "--schedule", options.schedule,
-      "unfused, overlapped, collective (an all_reduce by NCCL: needs collective lanes), library (matrix products by "
-      "cuBLASLt: needs library lanes), or all for the first two");
+  command.add_option("--schedule", options.schedule,
+                     "unfused, overlapped, fused (tiles are stored to peers by the tasks that make them), collective "
+                     "(by NCCL, without "
+                     "peer access: needs collective lanes), library (matrix products by cuBLASLt: needs library "
+                     "lanes), or all for the "
+                     "first two");
   command.add_option("--topology", options.topology, "plan for another machine: ranks=8,lanes=132,copy=2");
   command.add_option("--seed", options.seed, "of the random inputs, or the first order to explore")
       ->capture_default_str();
@@ -71,7 +73,8 @@ Program make_program(const Options& options) {
   return make_program(options, options.sizes.empty() ? std::vector<std::int64_t>{} : parse_size(options.sizes[0]));
 }
 
-std::vector<std::string> schedule_names(const std::string& text) {
+std::vector<std::string> schedule_names(const Options& options, std::string_view otherwise) {
+  const std::string text(options.schedule.empty() ? otherwise : std::string_view(options.schedule));
   if (text == "all") return {"unfused", "overlapped"};
   return {text};
 }
@@ -102,7 +105,7 @@ std::vector<Plan> make_plans(const Options& options, const Place& place) {
   }
   const Program program = make_program(options);
   std::vector<Plan> plans;
-  for (const std::string& name : schedule_names(options.schedule.empty() ? "overlapped" : options.schedule))
+  for (const std::string& name : schedule_names(options, schedule_of(place)))
     plans.push_back(
         lower(program, Schedule::named(program, name), make_topology(options, program.world(), place)).plan);
   return plans;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tileway/executor.hpp"
@@ -46,12 +47,13 @@ std::vector<std::int64_t> parse_size(const std::string& text);
 Program make_program(const Options& options, const std::vector<std::int64_t>& size);
 // The same with the size that --size gives, of which there is at most one, or the default.
 Program make_program(const Options& options);
-// The schedules that --schedule names: one, or unfused and overlapped for "all".
-std::vector<std::string> schedule_names(const std::string& text);
+// The schedules that --schedule names, or that `otherwise` does where it is not given: one, or unfused and overlapped
+// for "all".
+std::vector<std::string> schedule_names(const Options& options, std::string_view otherwise);
 // The topology for a run here, or as --topology says. Its ranks must be the program's.
 Topology make_topology(const Options& options, int ranks, const Place& place = {});
 
-// The plans of the schedules that --schedule names (overlapped by default), or the one in a plan file.
+// The plans of the schedules that --schedule names (by default the place's), or the one in a plan file.
 std::vector<Plan> make_plans(const Options& options, const Place& place = {});
 // What was proven, in two lines.
 std::string proof_text(const Proof& proof);

@@ -39,11 +39,12 @@ void report_cuda(nlohmann::ordered_json& report) {
                                           "the CUDA toolkit (" +
                                               cuda::compiler_text() + ")");
   report["libraries"]["NCCL"] = cuda::collectives_found();
-  fmt::print("  NCCL         {}\n",
-             cuda::collectives_found()
-                 ? "found: " + cuda::collectives_text()
-                 : "missing: --schedule collective reduces by it; pip install nvidia-nccl-cu13, or install NCCL (" +
-                       cuda::collectives_text() + ")");
+  fmt::print(
+      "  NCCL         {}\n",
+      cuda::collectives_found()
+          ? "found: " + cuda::collectives_text()
+          : "missing: --schedule collective communicates by it; pip install nvidia-nccl-cu13, or install NCCL (" +
+                cuda::collectives_text() + ")");
   report["libraries"]["cuBLASLt"] = cuda::products_found();
   fmt::print("  cuBLASLt     {}\n",
              cuda::products_found()

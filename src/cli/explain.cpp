@@ -53,7 +53,7 @@ int explain(const Options& options) {
   TW_REQUIRE(options.sizes.size() <= 1, ErrorKind::invalid, .where = "--size", .what = "explain takes one size");
   const Program program = make_program(options);
   fmt::print("{}\n", program.to_text());
-  for (const std::string& name : schedule_names(options.schedule.empty() ? "overlapped" : options.schedule)) {
+  for (const std::string& name : schedule_names(options, "overlapped")) {
     const Lowered lowered = lower(program, Schedule::named(program, name), make_topology(options, program.world()));
     const Verdict verdict = verify(lowered.plan);
     fmt::print("{}\n{}{}\n{}{}\n", to_text(lowered.plan, options.full), verdict.proven() ? "proven:\n" : "refused:\n",

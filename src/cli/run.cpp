@@ -12,9 +12,8 @@ int run(const Options& options) {
   TW_REQUIRE(options.sizes.size() <= 1, ErrorKind::invalid, .where = "--size", .what = "run takes one size");
   const Program program = make_program(options);
   const Place place = choose_place(options.executor, program.world());
-  const std::string name = options.schedule.empty() ? "overlapped" : options.schedule;
   int status = kDone;
-  for (const std::string& schedule : schedule_names(name)) {
+  for (const std::string& schedule : schedule_names(options, schedule_of(place))) {
     const ProvenPlan plan = ProvenPlan::prove(
         lower(program, Schedule::named(program, schedule), make_topology(options, program.world(), place)).plan);
     status = std::max(

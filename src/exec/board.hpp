@@ -26,7 +26,7 @@ static_assert(sizeof(LanePlace) == PlanLayout::kPlaceBytes);
 
 class Board {
  public:
-  // `memory`: by rank, where the rank's symmetric memory, or a copy of its beginning, lies.
+  // `memory`: by rank, where its board (PlanLayout), or a copy of it, lies.
   Board(const Plan& plan, const PlanLayout& layout, std::vector<std::byte*> memory)
       : plan_(plan), layout_(layout), memory_(std::move(memory)) {}
 
@@ -43,6 +43,8 @@ class Board {
 
  private:
   bool ended(TaskId task, std::uint32_t run) const;
+  // Another member of the task's joint, which has not come to it; -1.
+  TaskId absent_member(TaskId joint, std::uint32_t run) const;
 
   const Plan& plan_;
   const PlanLayout& layout_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/nccl.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway {
@@ -17,7 +18,7 @@ Place choose_place(std::string_view executor, int ranks) {
   if (executor == "auto" && fleet.gpus < ranks) return {};
   TW_REQUIRE(fleet.gpus > 0, ErrorKind::invalid, .where = "executor", .what = "there is no GPU here",
              .expected = "auto or host", .got = std::string(executor), .hint = "`tileway doctor` says what is missing");
-  return {true, fleet.gpus, fleet.multiprocessors};
+  return {true, fleet.gpus, fleet.multiprocessors, fleet.linked};
 }
 
 Topology topology_of(const Place& place, int ranks) {
@@ -26,8 +27,15 @@ Topology topology_of(const Place& place, int ranks) {
   const int sharing = (ranks + place.gpus - 1) / place.gpus;
   topology.lanes = std::max(1, place.multiprocessors / sharing);
   if (sharing > 1) topology.copy = 0;  // there is no link to copy over
+  if (!place.linked) {
+    topology.copy = 0;
+    topology.collective = 1;
+    topology.lanes = std::max(1, topology.lanes - cuda::kCollectiveBlocks);
+  }
   return topology;
 }
+
+std::string_view schedule_of(const Place& place) { return place.linked ? "overlapped" : "collective"; }
 
 void start_ranks(const Place& place, int ranks, const std::function<void(Group&)>& body) {
   if (!place.cuda || ranks <= place.gpus) return Group::spawn(ranks, body);

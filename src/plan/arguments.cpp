@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "plan/check.hpp"
+#include "plan/joint.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway {
@@ -176,6 +177,12 @@ bool fits(const Arguments& a) {
       return a.counts(1, 1) && fits_dynamic(a, false);
     case Body::Kind::all_reduce:
       return a.counts(1, 1) && a.one_type() && a.reads[0] == a.writes[0] && a.body.op != ReduceOp::mean;
+    case Body::Kind::reduce_scatter:
+      return !a.reads.empty() && a.writes.size() == 1 && a.one_type() && a.body.op != ReduceOp::mean;
+    case Body::Kind::exchange:
+      return !a.writes.empty() && a.counts(a.writes.size(), a.writes.size()) && a.one_type() &&
+             std::all_of(a.write_types.begin(), a.write_types.end(),
+                         [&](DType type) { return type == a.write_types[0]; });
   }
   return false;
 }
@@ -194,13 +201,15 @@ void check_arguments(const Plan& plan, TaskId id) {
     arguments.write_types.push_back(plan.buffers[write.buffer].dtype);
   }
   if (fits(arguments)) {
-    if (arguments.body.kind != Body::Kind::all_reduce) return;
-    for (const Access& access : {task.reads[0], task.writes[0]}) {
-      const Shape& shape = plan.buffers[access.buffer].shape;
-      TW_REQUIRE(contiguous(access.box, shape), ErrorKind::invalid, .where = "plan, " + task_name(plan, id),
-                 .what = "a collective library takes contiguous memory",
-                 .expected = "a box that cuts one dimension and takes all of those inside it",
-                 .got = fmt::format("{} of {}", to_string(access.box), to_string(shape)));
+    if (!is_joint(arguments.body.kind)) return;
+    for (const auto* list : {&task.reads, &task.writes}) {
+      for (const Access& access : *list) {
+        const Shape& shape = plan.buffers[access.buffer].shape;
+        TW_REQUIRE(contiguous(access.box, shape), ErrorKind::invalid, .where = "plan, " + task_name(plan, id),
+                   .what = "a collective library takes contiguous memory",
+                   .expected = "a box that cuts one dimension and takes all of those inside it",
+                   .got = fmt::format("{} of {}", to_string(access.box), to_string(shape)));
+      }
     }
     return;
   }

@@ -9,9 +9,9 @@ namespace tileway {
 namespace {
 
 constexpr std::array<std::string_view, kBodyKindCount> kBodyNames{
-    "none",          "copy",         "cast",      "pointwise",  "matmul",    "scaled_matmul",
-    "softmax",       "layer_norm",   "rms_norm",  "reduce_dim", "transpose", "gather_rows",
-    "embedding_bag", "reduce_ranks", "copy_rows", "zero_rows",  "all_reduce"};
+    "none",       "copy",      "cast",       "pointwise",      "matmul",      "scaled_matmul", "softmax",
+    "layer_norm", "rms_norm",  "reduce_dim", "transpose",      "gather_rows", "embedding_bag", "reduce_ranks",
+    "copy_rows",  "zero_rows", "all_reduce", "reduce_scatter", "exchange"};
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "plan/check.hpp"
+#include "plan/joint.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway {
@@ -152,25 +153,66 @@ void check_single_signals(const Plan& plan) {
   }
 }
 
-// The tasks of a joint are of different ranks and do one thing; a lane has one communicator: all its joints have
-// members in the same lanes. Joints run on collective lanes, and nothing else does.
+// What each member takes is what others give, element for element; what it keeps is no part of an exchange.
+void check_given(const Plan& plan, const std::vector<TaskId>& members, const std::string& where) {
+  const auto text = [&](const Access& access) {
+    return fmt::format("{} elements of {}", access.box.volume(), name_of(plan.buffers[access.buffer].dtype));
+  };
+  for (std::size_t self = 0; self < members.size(); ++self) {
+    const Task& task = plan.tasks[members[self]];
+    const Body& body = plan.bodies[task.body];
+    const std::string name = task_name(plan, members[self]);
+    if (body.kind != Body::Kind::all_reduce && task.reads.size() != members.size())
+      refuse(where, name + " does not read something for each member", std::to_string(members.size()),
+             std::to_string(task.reads.size()));
+    if (body.kind == Body::Kind::exchange && !(task.reads[self].box.empty() && task.writes[self].box.empty()))
+      refuse(where, name + " exchanges something with itself");
+  }
+  for (std::size_t self = 0; self < members.size(); ++self) {
+    const Task& task = plan.tasks[members[self]];
+    for (std::size_t w = 0; w < task.writes.size(); ++w) {
+      for (const auto& [member, read] : sources_of(plan.bodies[task.body], members.size(), self, w)) {
+        const std::string given = text(plan.tasks[members[member]].reads[read]);
+        if (given != text(task.writes[w]))
+          refuse(where,
+                 fmt::format("{} takes from {} something else than that gives", task_name(plan, members[self]),
+                             task_name(plan, members[member])),
+                 text(task.writes[w]), given);
+      }
+    }
+  }
+}
+
+// The tasks of a joint are of different ranks, do one thing and work on their ranks' own memory; a lane has one
+// communicator: all its joints have members in the same lanes. Joints run on collective lanes, and nothing else does.
 void check_joints(const Plan& plan) {
-  std::map<std::int32_t, std::vector<TaskId>> members;
   for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
     const Task& task = plan.tasks[t];
     const std::string where = task_name(plan, static_cast<TaskId>(t));
     const bool collective = plan.lanes[task.lane].engine == Engine::collective;
     if ((task.joint != -1) != collective) refuse(where, "joint tasks, and only they, are on collective lanes");
-    if ((task.joint != -1) != (plan.bodies[task.body].kind == Body::Kind::all_reduce))
-      refuse(where, "joint tasks, and only they, have the body all_reduce");
+    if ((task.joint != -1) != is_joint(plan.bodies[task.body].kind))
+      refuse(where, "joint tasks, and only they, have the body of a collective",
+             "all_reduce, reduce_scatter or exchange", std::string(name_of(plan.bodies[task.body].kind)));
     if (task.joint < -1 || task.joint >= static_cast<std::int32_t>(plan.tasks.size()))
       refuse(where, "no such joint", "a number below that of tasks", std::to_string(task.joint));
     if (collective && task.index > 0 && !task.after_previous)
       refuse(where, "a collective lane is serial: its tasks are marked after_previous");
-    if (task.joint != -1) members[task.joint].push_back(static_cast<TaskId>(t));
+    if (task.joint == -1) continue;
+    for (const auto* list : {&task.reads, &task.writes}) {
+      for (const Access& access : *list) {
+        if (plan.buffers[access.buffer].rank != task.rank)
+          refuse(where,
+                 fmt::format("a collective takes buffer {} of rank {}: a library is handed the rank's own memory",
+                             access.buffer, plan.buffers[access.buffer].rank));
+      }
+    }
   }
   std::map<std::int32_t, std::vector<std::int32_t>> communicator;  // by lane
-  for (const auto& [joint, tasks] : members) {
+  const std::vector<std::vector<TaskId>> joints = joints_of(plan);
+  for (std::size_t joint = 0; joint < joints.size(); ++joint) {
+    const std::vector<TaskId>& tasks = joints[joint];
+    if (tasks.empty()) continue;
     std::string where = fmt::format("joint {} of", joint);
     for (TaskId id : tasks) where += fmt::format(" task {}", id);
     const Task& first = plan.tasks[tasks[0]];
@@ -180,7 +222,7 @@ void check_joints(const Plan& plan) {
       const Task& task = plan.tasks[id];
       lanes.push_back(task.lane);
       ranks.push_back(task.rank);
-      if (!(plan.bodies[task.body] == plan.bodies[first.body]) || task.reads[0].box.extent != first.reads[0].box.extent)
+      if (!(plan.bodies[task.body] == plan.bodies[first.body]))
         refuse(where, fmt::format("{} does something else than {}", task_name(plan, id), task_name(plan, tasks[0])));
     }
     std::sort(lanes.begin(), lanes.end());
@@ -191,6 +233,7 @@ void check_joints(const Plan& plan) {
       if (!fresh && known->second != lanes)
         refuse(where, fmt::format("lane {} belongs to a communicator with other members", lane));
     }
+    check_given(plan, tasks, where);
   }
 }
 

@@ -16,6 +16,7 @@ PlanLayout::PlanLayout(const Plan& plan, const std::set<BufferId>& elsewhere) : 
   for (const Lane& lane : plan.lanes) {
     place_offset.push_back(symmetric[lane.rank]);
     symmetric[lane.rank] += kPlaceBytes;
+    board_bytes = std::max(board_bytes, symmetric[lane.rank]);
   }
   for (const SignalInfo& signal : plan.signals) {
     signal_offset.push_back(symmetric[signal.rank]);

@@ -10,9 +10,9 @@
 
 namespace tileway {
 
-// Each rank has a private and a symmetric region. The symmetric one begins with eight bytes for the number of runs
-// that the rank has begun and a place for each of its lanes, which peers read when they wait in vain, and the rank's
-// signals, eight bytes each; every buffer begins at a multiple of kAlignment.
+// Each rank has a private and a symmetric region. The symmetric one begins with the rank's board: eight bytes for the
+// number of runs that it has begun and a place for each of its lanes, which peers read when they wait in vain. The
+// rank's signals follow, eight bytes each; every buffer begins at a multiple of kAlignment.
 struct PlanLayout {
   static constexpr std::size_t kAlignment = 64;
   static constexpr std::size_t kSignalBytes = 8;
@@ -27,6 +27,7 @@ struct PlanLayout {
   std::vector<std::size_t> signal_offset;  // by SignalId, in the symmetric region of its rank
   std::vector<std::size_t> place_offset;   // by lane, in the symmetric region of its rank
   std::vector<std::size_t> private_bytes;  // by rank
+  std::size_t board_bytes = kSignalBytes;  // the largest any rank needs
   std::size_t symmetric_bytes = 0;         // the largest any rank needs: symmetric memory has one size
 };
 

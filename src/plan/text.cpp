@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "plan/joint.hpp"
 #include "plan/layout.hpp"
 #include "plan/names.hpp"
 #include "tileway/plan.hpp"
@@ -54,20 +55,30 @@ std::string task_text(const Plan& plan, TaskId id) {
 std::string to_text(const Plan& plan, bool full) {
   const PlanLayout layout(plan);
   std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> links;
+  const auto bytes = [&](const Access& access) {
+    return access.box.volume() * static_cast<std::int64_t>(size_of(plan.buffers[access.buffer].dtype));
+  };
   std::size_t waits = 0;
   for (const Task& task : plan.tasks) {
     waits += task.waits.size();
     for (const Access& write : task.writes) {
-      const Buffer& target = plan.buffers[write.buffer];
-      if (target.rank == task.rank) continue;
-      links[{task.rank, target.rank}] += write.box.volume() * static_cast<std::int64_t>(size_of(target.dtype));
+      const std::int32_t to = plan.buffers[write.buffer].rank;
+      if (to != task.rank) links[{task.rank, to}] += bytes(write);
+    }
+  }
+  for (const std::vector<TaskId>& members : joints_of(plan)) {
+    for (TaskId id : members) {
+      const Task& task = plan.tasks[id];
+      if (plan.bodies[task.body].kind != Body::Kind::exchange) continue;
+      for (std::size_t to = 0; to < members.size(); ++to)
+        links[{task.rank, plan.tasks[members[to]].rank}] += bytes(task.reads[to]);
     }
   }
   std::int64_t sent = 0;
   std::int64_t busiest = 0;
-  for (const auto& [pair, bytes] : links) {
-    sent += bytes;
-    busiest = std::max(busiest, bytes);
+  for (const auto& [pair, over] : links) {
+    sent += over;
+    busiest = std::max(busiest, over);
   }
   std::string text = fmt::format("plan {}, schedule {}\n  for {}\n", plan.name, plan.schedule, plan.topology.to_text());
   text += fmt::format("  {} tasks in {} lanes, {} buffers, {} signals, {} waits\n", plan.tasks.size(),

@@ -1,10 +1,12 @@
-// An all_reduce by a collective library: one call a tile, which all members make. Each reads its own partial and writes
-// its own result, so no rank writes another's memory, and there is nothing to acknowledge between runs. The library
-// takes contiguous memory only.
+// A communication by a collective library, in rounds: one call a tile of an all_reduce, and otherwise one for the next
+// tile of everything that goes from one member to another, so that all links are in use. Each member hands over its own
+// memory and nobody touches another's, so there is nothing to acknowledge between runs.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
+#include "schedule/library_calls.hpp"
 #include "schedule/lowering.hpp"
 #include "tileway/error.hpp"
 
@@ -32,6 +34,15 @@ void take_together(Shape& tile, const Shape& whole, std::int64_t count) {
 
 }  // namespace
 
+std::vector<std::int32_t> Lowering::callers(int index) const {
+  std::vector<std::int32_t> ranks = ranks_of(op_at(index).type);
+  const std::vector<std::int32_t>& from = ranks_of(op_at(op_at(index).operands[0]).type);
+  ranks.insert(ranks.end(), from.begin(), from.end());
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
 Tiling Lowering::collective_tiling(int index) const {
   const Op& op = op_at(index);
   const Shape& whole = op.type.shape;
@@ -41,8 +52,8 @@ Tiling Lowering::collective_tiling(int index) const {
   if (const Shape* chosen = schedule_.tile_of(index)) {
     tile = *chosen;
     for (std::size_t d = 0; d < whole.size(); ++d) tile[d] = tile[d] == 0 ? whole[d] : std::min(tile[d], whole[d]);
-    TW_REQUIRE(contiguous(Box{Dims::filled(whole.size(), 0), tile}, whole), ErrorKind::invalid,
-               .where = fmt::format("tile of {} at {}", name_of(op.kind), op.where),
+    TW_REQUIRE(op.kind != OpKind::all_reduce || contiguous(Box{Dims::filled(whole.size(), 0), tile}, whole),
+               ErrorKind::invalid, .where = fmt::format("tile of {} at {}", name_of(op.kind), op.where),
                .what = "the collective engine takes contiguous memory",
                .expected = "extents that cut one dimension and take all of those inside it",
                .got = fmt::format("{} of {}", to_string(tile), to_string(whole)));
@@ -50,30 +61,50 @@ Tiling Lowering::collective_tiling(int index) const {
     make_contiguous(tile, whole);
   }
   take_together(tile, whole, schedule_.group_of(index));
-  Tiling tiling;
-  for (std::size_t d = 0; d < whole.size(); ++d) tiling.cuts.push_back(cut_dimension(whole[d], tile[d], {}));
-  return tiling;
+  return cut_at_shards(index, tile);
 }
 
 void Lowering::lower_collective(int index, std::int32_t origin, const Tiling& whole) {
-  const int source = op_at(index).operands[0];
+  const Op& op = op_at(index);
+  const int source = op.operands[0];
   const TensorType& from = op_at(source).type;
-  const Body body{.kind = Body::Kind::all_reduce, .op = from.placement.op};
-  for (std::size_t t = 0; t < whole.count(); ++t) {
-    const Box box = whole.box(t);
-    std::vector<TaskId> calls;
-    for (int m = 0; m < members_of(from); ++m) {
-      Held& partial = held_[source][m];
-      Held& result = held_[index][m];
-      const TaskId call = graph_.add_task(Engine::collective, result.rank, origin, body, {reading(partial, box)},
-                                          {writing(result.buffer, box)});
-      graph_.moving[call] = true;
-      graph_.depend(call, partial, box, fine(source, index));
-      result.tiling.overlapping(box, [&](std::size_t cell) { result.writers[cell].push_back(call); });
-      calls.push_back(call);
-    }
-    graph_.add_joint(calls);
+  Body body{.kind = Body::Kind::exchange};
+  if (reduces(op)) {
+    body.kind = op.type.placement.is_shard() ? Body::Kind::reduce_scatter : Body::Kind::all_reduce;
+    body.op = from.placement.op;
   }
+  const std::vector<std::int32_t> ranks = callers(index);
+  const auto place_of = [&](std::int32_t rank) {
+    return static_cast<std::size_t>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  };
+  const bool wait_for_tiles = fine(source, index);
+  LibraryCalls calls(graph_, fmt::format("%{}", index), origin, body, ranks, from.dtype);
+  std::map<std::pair<int, int>, std::size_t> rounds;  // so far, of what goes from one member to another
+  if (body.kind == Body::Kind::exchange) {
+    for_each_move(index, whole, [&](const Box& box, int sender, int receiver) {
+      Held& held_from = held_[source][sender];
+      Held& held_to = held_[index][receiver];
+      if (held_from.rank == held_to.rank) {
+        move(index, origin, box, sender, receiver);
+        return;
+      }
+      const std::size_t round = rounds[{sender, receiver}]++;
+      calls.give(round, place_of(held_to.rank), held_from, localised(box, from, sender), wait_for_tiles);
+      calls.take(round, place_of(held_from.rank), held_to, localised(box, op.type, receiver));
+    });
+  } else {
+    for (std::size_t t = 0; t < whole.count(); ++t) {
+      const Box box = whole.box(t);
+      const bool scatters = body.kind == Body::Kind::reduce_scatter;
+      const int owner = scatters ? owner_of(box, op.type) : 0;
+      const std::size_t round = rounds[{owner, owner}]++;
+      for (int m = 0; m < members_of(from); ++m) {
+        calls.give(round, static_cast<std::size_t>(owner), held_[source][m], box, wait_for_tiles);
+        if (!scatters || m == owner) calls.take(round, 0, held_[index][m], localised(box, op.type, m));
+      }
+    }
+  }
+  calls.add();
 }
 
 }  // namespace tileway

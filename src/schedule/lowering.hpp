@@ -26,7 +26,7 @@ class Lowering {
   int members_of(const TensorType& type) const { return static_cast<int>(ranks_of(type).size()); }
   // Whether a collective library does it. One rank has nobody to call.
   bool by_library(int index) const {
-    return schedule_.engine_of(index) == Engine::collective && members_of(op_at(index).type) > 1;
+    return schedule_.engine_of(index) == Engine::collective && callers(index).size() > 1;
   }
   // What moves the tiles of a communication that no library does.
   Engine mover(int index) const {
@@ -77,6 +77,8 @@ class Lowering {
   // Brings a tile of a movement to where it goes, home included.
   void move_by_producer(int index, const Box& box, int sender, int receiver);
   // lower_collective.cpp
+  // The ranks that hold what an operation takes or gives, ascending.
+  std::vector<std::int32_t> callers(int index) const;
   Tiling collective_tiling(int index) const;
   void lower_collective(int index, std::int32_t origin, const Tiling& whole);
   // lower_dynamic.cpp

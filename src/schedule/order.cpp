@@ -31,6 +31,7 @@ double lanes_worth(const Topology& topology, Engine engine) {
 // What puts one ready task before another.
 struct Urgency {
   std::int32_t transfers = 0;  // on the longest path of tasks behind this one, itself included
+  std::int32_t call = std::numeric_limits<std::int32_t>::max();      // the first joint that this task feeds
   std::int32_t distance = std::numeric_limits<std::int32_t>::max();  // to the nearest peer whose data this task feeds
   std::int32_t arrival = 0;                                          // from the farthest peer whose data it reads
 };
@@ -73,9 +74,11 @@ std::vector<Urgency> urgencies(const TaskGraph& graph, const Links& links) {
           TW_ASSERT(consumer > id);
           of_join[j].transfers = std::max(of_join[j].transfers, urgency[consumer].transfers);
           of_join[j].distance = std::min(of_join[j].distance, urgency[consumer].distance);
+          of_join[j].call = std::min(of_join[j].call, urgency[consumer].call);
         }
       }
       own.transfers = std::max(own.transfers, of_join[j].transfers);
+      own.call = std::min(own.call, of_join[j].call);
       if (join.rank == task.rank) own.distance = std::min(own.distance, of_join[j].distance);
     }
     // The task that lets peers begin to write here takes no time and waits for nothing.
@@ -83,6 +86,7 @@ std::vector<Urgency> urgencies(const TaskGraph& graph, const Links& links) {
       own.transfers = std::numeric_limits<std::int32_t>::max();
     // A collective's copy at home is a transfer too: what the rank has itself should be there first.
     if (graph.moving[id] || sends(plan, task)) ++own.transfers;
+    if (task.joint != -1) own.call = task.joint;
     // What any member's call is for, all of them wait for. Producers come before the first of them.
     if (task.joint != -1 && id == graph.joints[task.joint].front()) {
       std::int32_t most = 0;
@@ -146,7 +150,7 @@ Communicators communicators_of(const TaskGraph& graph) {
 // after the other: its first member stands for all.
 struct Station {
   std::vector<std::int32_t> free_lanes;  // a stack; lanes that do least come out first at the start
-  std::priority_queue<std::pair<std::array<std::int32_t, 5>, TaskId>> ready;
+  std::priority_queue<std::pair<std::array<std::int32_t, 6>, TaskId>> ready;
 };
 
 struct Event {
@@ -164,20 +168,25 @@ double task_us(const Plan& plan, const Task& task) {
   constexpr double kStart = 0.5;
   const Body& body = plan.bodies[task.body];
   const Topology& topology = plan.topology;
-  double bytes = 0;
-  for (const auto* accesses : {&task.reads, &task.writes}) {
-    for (const Access& access : *accesses) {
+  const auto bytes_of = [&](const std::vector<Access>& accesses) {
+    double bytes = 0;
+    for (const Access& access : accesses) {
       bytes +=
           static_cast<double>(access.box.volume()) * static_cast<double>(size_of(plan.buffers[access.buffer].dtype));
     }
-  }
+    return bytes;
+  };
+  const double read = bytes_of(task.reads);
+  const double written = bytes_of(task.writes);
   const std::int64_t sent = plan.bytes_sent(task);
   const double worth = lanes_worth(topology, plan.lanes[task.lane].engine);
-  double us = bytes / (worth * topology.lane_gb_s * 1e3);
+  double us = (read + written) / (worth * topology.lane_gb_s * 1e3);
   if (sent > 0) us = static_cast<double>(sent) / (topology.link_gb_s * 1e3);
-  if (task.joint != -1) {  // as if by a ring of all ranks: of what is read or written
-    const double steps = 2.0 * (plan.ranks() - 1);
-    us = steps / plan.ranks() * bytes / 2 / (topology.link_gb_s * 1e3) + steps * topology.link_us;
+  if (body.kind == Body::Kind::exchange) {
+    us = std::max(read, written) / (topology.link_gb_s * 1e3) + topology.link_us;
+  } else if (task.joint != -1) {  // as if by a ring of all ranks, once around it or twice
+    const double steps = (body.kind == Body::Kind::all_reduce ? 2.0 : 1.0) * (plan.ranks() - 1);
+    us = steps / plan.ranks() * read / (topology.link_gb_s * 1e3) + steps * topology.link_us;
   }
   if (body.kind == Body::Kind::matmul || body.kind == Body::Kind::scaled_matmul) {
     const double k = static_cast<double>(task.reads[0].box.extent.back());
@@ -228,7 +237,7 @@ std::vector<Lowered::Span> assign_lanes(TaskGraph& graph) {
       id = graph.joints[joint].front();
     }
     const Urgency& u = urgency[id];
-    station_of(id).ready.push({{u.transfers, plan.tasks[id].origin, -u.distance, -u.arrival, -id}, id});
+    station_of(id).ready.push({{u.transfers, plan.tasks[id].origin, -u.call, -u.distance, -u.arrival, -id}, id});
   };
 
   std::vector<Lowered::Span> spans(plan.tasks.size());
@@ -237,13 +246,13 @@ std::vector<Lowered::Span> assign_lanes(TaskGraph& graph) {
     producers_left[j] = static_cast<std::int32_t>(graph.joins[j].producers.size());
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
   std::size_t ended = 0;
-  const auto start = [&](TaskId id, std::int32_t lane, double now) {
+  const auto start = [&](TaskId id, std::int32_t lane, double now, double us) {
     Task& task = plan.tasks[id];
     task.lane = lane;
     task.index = static_cast<std::int32_t>(plan.lanes[lane].tasks.size());
     task.after_previous = task.joint != -1 && task.index > 0;  // a library's calls come one after the other
     plan.lanes[lane].tasks.push_back(id);
-    spans[id] = {now, now + task_us(plan, task)};
+    spans[id] = {now, now + us};
     events.push({spans[id].end_us, 0, id});
   };
   const auto start_what_can = [&](double now) {
@@ -255,11 +264,13 @@ std::vector<Lowered::Span> assign_lanes(TaskGraph& graph) {
         station.free_lanes.pop_back();
         const std::int32_t joint = plan.tasks[id].joint;
         if (joint == -1) {
-          start(id, lane, now);
+          start(id, lane, now, task_us(plan, plan.tasks[id]));
           continue;
         }
+        double longest = 0;
+        for (TaskId member : graph.joints[joint]) longest = std::max(longest, task_us(plan, plan.tasks[member]));
         for (std::size_t m = 0; m < graph.joints[joint].size(); ++m)
-          start(graph.joints[joint][m], communicators.lanes[communicators.of_joint[joint]][m], now);
+          start(graph.joints[joint][m], communicators.lanes[communicators.of_joint[joint]][m], now, longest);
       }
     }
   };

@@ -82,7 +82,9 @@ Schedule Schedule::collective(const Program& program) {
   Schedule schedule = overlapped(program);
   schedule.name_ = "collective";
   for (std::size_t i = 0; i < program.ops().size(); ++i) {
-    if (program.ops()[i].kind == OpKind::all_reduce) schedule.engines_[static_cast<int>(i)] = Engine::collective;
+    const OpKind kind = program.ops()[i].kind;
+    if (is_communication(kind) && kind != OpKind::all_to_all_v)
+      schedule.engines_[static_cast<int>(i)] = Engine::collective;
   }
   return schedule;
 }
@@ -186,8 +188,9 @@ Schedule& Schedule::engine(Tensor value, Engine engine) {
                .what = "only a communication's tiles are moved by an engine of choice");
   }
   if (engine == Engine::collective) {
-    TW_REQUIRE(op.kind == OpKind::all_reduce, ErrorKind::invalid, .where = where,
-               .what = "the collective engine has no tiles of this operation", .expected = "an all_reduce",
+    TW_REQUIRE(op.kind != OpKind::all_to_all_v, ErrorKind::invalid, .where = where,
+               .what = "a collective library is told how much it moves before the run",
+               .expected = "a communication whose extents are known in the program",
                .got = std::string(name_of(op.kind)), .hint = "Leave it to copy or compute lanes");
     TW_REQUIRE(!all_reduces_.contains(index), ErrorKind::invalid, .where = where,
                .what = "the schedule has chosen how copy and compute lanes do it",

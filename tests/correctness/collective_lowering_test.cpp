@@ -1,4 +1,4 @@
-// What a plan looks like whose all_reduces are calls of a collective library.
+// What a plan looks like whose communications are calls of a collective library.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,23 +28,24 @@ std::map<std::int32_t, std::vector<std::int32_t>> joints_by_lane(const Plan& pla
   return joints;
 }
 
-std::set<std::int32_t> notifiers_of(const Plan& plan, SignalId signal) {
-  std::set<std::int32_t> ids;
+std::set<TaskId> notifiers_of(const Plan& plan, SignalId signal) {
+  std::set<TaskId> ids;
   for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
     for (const Notify& notify : plan.tasks[t].notifies) {
-      if (notify.signal == signal) ids.insert(static_cast<std::int32_t>(t));
+      if (notify.signal == signal) ids.insert(static_cast<TaskId>(t));
     }
   }
   return ids;
 }
 
 TEST(CollectiveLowering, EveryRankCallsTheLibraryInOneOrder) {
-  for (const char* name : {"gemm_all_reduce", "all_reduce_rms_norm"}) {
+  for (const Operator& op : operators()) {
+    if (op.name == "all_to_all_v") continue;
     for (int ranks : {2, 3, 4, 5, 8}) {
-      const auto joints = joints_by_lane(plan_of(name, ranks));
-      ASSERT_EQ(joints.size(), static_cast<std::size_t>(ranks)) << name;
-      EXPECT_GT(joints.begin()->second.size(), 1U) << name;
-      for (const auto& [lane, order] : joints) EXPECT_EQ(order, joints.begin()->second) << name << " lane " << lane;
+      const auto joints = joints_by_lane(plan_of(std::string(op.name).c_str(), ranks));
+      ASSERT_EQ(joints.size(), static_cast<std::size_t>(ranks)) << op.name;
+      EXPECT_GT(joints.begin()->second.size(), 1U) << op.name;
+      for (const auto& [lane, order] : joints) EXPECT_EQ(order, joints.begin()->second) << op.name << " lane " << lane;
     }
   }
 }
@@ -97,6 +98,93 @@ TEST(CollectiveLowering, ACallWaitsForTheTilesThatItReadsAndUnfusedForAll) {
       EXPECT_EQ(known, tiles);
     }
   }
+}
+
+// What a task waits for, through any tasks, by the bodies of those on its rank.
+std::size_t known_to(const Plan& plan, TaskId of, Body::Kind kind) {
+  std::set<TaskId> seen;
+  std::vector<TaskId> open{of};
+  while (!open.empty()) {
+    const Task& task = plan.tasks[open.back()];
+    open.pop_back();
+    std::set<TaskId> before;
+    for (const Wait& wait : task.waits) before.merge(notifiers_of(plan, wait.signal));
+    if (task.index > 0) before.insert(plan.lanes[task.lane].tasks[task.index - 1]);
+    for (TaskId id : before) {
+      if (seen.insert(id).second) open.push_back(id);
+    }
+  }
+  return static_cast<std::size_t>(std::count_if(seen.begin(), seen.end(), [&](TaskId id) {
+    return plan.bodies[plan.tasks[id].body].kind == kind && plan.tasks[id].rank == plan.tasks[of].rank;
+  }));
+}
+
+TEST(CollectiveLowering, TheFirstTransferDoesNotDependOnTheLastTile) {
+  const std::pair<const char*, Body::Kind> cases[] = {{"gemm_all_reduce", Body::Kind::matmul},
+                                                      {"gemm_reduce_scatter", Body::Kind::matmul},
+                                                      {"gemm_all_to_all", Body::Kind::matmul},
+                                                      {"embedding_all_to_all", Body::Kind::embedding_bag}};
+  for (const auto& [name, kind] : cases) {
+    for (int ranks : {2, 3, 4}) {
+      const Plan plan = plan_of(name, ranks);
+      for (const Lane& lane : plan.lanes) {
+        if (lane.engine != Engine::collective) continue;
+        const auto tiles = static_cast<std::size_t>(
+            std::count_if(plan.tasks.begin(), plan.tasks.end(), [&, producer = kind](const Task& task) {
+              return task.rank == lane.rank && plan.bodies[task.body].kind == producer;
+            }));
+        const std::size_t first = known_to(plan, lane.tasks.front(), kind);
+        EXPECT_GT(first, 0U) << name;
+        EXPECT_LT(first, tiles) << name << " of " << ranks << " ranks";
+        EXPECT_LT(first, known_to(plan, lane.tasks.back(), kind)) << name;
+      }
+    }
+  }
+}
+
+TEST(CollectiveLowering, AConsumerStartsOnTheTilesThatHaveArrived) {
+  for (int ranks : {2, 3, 4}) {
+    const Plan plan = plan_of("all_gather_gemm", ranks);
+    std::size_t calls = 0;
+    for (const Task& task : plan.tasks) calls += task.rank == 0 && task.joint != -1;
+    ASSERT_GT(calls, 1U);
+    std::size_t least = calls;
+    for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
+      const Task& task = plan.tasks[t];
+      if (task.rank != 0 || plan.bodies[task.body].kind != Body::Kind::matmul) continue;
+      least = std::min(least, known_to(plan, static_cast<TaskId>(t), Body::Kind::exchange));
+    }
+    EXPECT_LT(least, calls);
+  }
+}
+
+// Calls of all ranks together.
+TEST(CollectiveLowering, ElementsAreMovedOnceAndPackedOnlyWhereTheyLieApart) {
+  constexpr std::int64_t kRows = 12;
+  constexpr std::int64_t kColumns = 30;
+  constexpr int kRanks = 3;
+  const auto counts = [&](const Placement& from, const Placement& to) {
+    Program program("moves", kRanks);
+    const Tensor x = program.input("x", DType::f32, {kRows, kColumns}, from);
+    const bool adds = from.is_partial();
+    program.output("y", adds ? reduce_scatter(x, to.dim) : to.is_shard() ? all_to_all(x, to.dim) : all_gather(x));
+    const Plan plan = lower(program, Schedule::collective(program), with_library(kRanks)).plan;
+    std::int64_t brought = 0;
+    std::int64_t packed = 0;
+    for (const Task& task : plan.tasks) {
+      for (const Access& write : task.writes) {
+        if (task.joint != -1) brought += write.box.volume();
+        if (task.joint == -1 && plan.buffers[write.buffer].name.ends_with("packed")) packed += write.box.volume();
+      }
+    }
+    return std::pair(brought, packed);
+  };
+  const std::int64_t all = kRows * kColumns;
+  EXPECT_EQ(counts(Shard(0), Replicate()), std::pair((kRanks - 1) * all, std::int64_t{0}));
+  EXPECT_EQ(counts(Shard(1), Shard(0)), std::pair(all * (kRanks - 1) / kRanks, std::int64_t{0}));
+  EXPECT_EQ(counts(Shard(0), Shard(1)), std::pair(all * (kRanks - 1) / kRanks, all * (kRanks - 1) / kRanks));
+  EXPECT_EQ(counts(Partial(), Shard(0)), std::pair(all, std::int64_t{0}));
+  EXPECT_EQ(counts(Partial(), Shard(1)), std::pair(all, kRanks * all));
 }
 
 TEST(CollectiveLowering, GroupedTilesAreOneCallAndChosenTilesAreKept) {

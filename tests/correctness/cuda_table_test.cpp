@@ -28,6 +28,7 @@ namespace {
 Addresses made_up(const Plan& plan, const PlanLayout& layout) {
   Addresses addresses{plan, layout, {}, Address{1} << 40};
   for (int rank = 0; rank < plan.ranks(); ++rank) addresses.symmetric.push_back((Address{2} + rank) << 40);
+  addresses.board = Address{1} << 50;
   return addresses;
 }
 
@@ -53,6 +54,23 @@ TEST(CudaTable, ReadBackItIsThePlanThatWasProven) {
           const Table table = make_table(addresses, rank, text);
           EXPECT_EQ(fingerprint(read_table(table, addresses, rank)), proven.fingerprint()) << op.name;
         }
+      }
+    }
+  }
+}
+
+// A collective has more arguments than a kernel takes, and no kernel takes them.
+TEST(CudaTable, OfCollectivesIsThePlanThatWasProven) {
+  for (const Operator& op : operators()) {
+    for (int ranks : {2, 3, 24}) {
+      const Program program = make_program(op, ranks, DType::bf16, small_size(op));
+      const Topology topology = Topology::parse(fmt::format("ranks={},lanes=20,collective=1", ranks));
+      const ProvenPlan proven = ProvenPlan::prove(lower(program, Schedule::collective(program), topology).plan);
+      const PlanLayout layout(proven.plan());
+      const Addresses addresses = made_up(proven.plan(), layout);
+      for (int rank : {0, ranks - 1}) {
+        const Table table = make_table(addresses, rank, KernelText(proven.plan(), "sm_80"));
+        EXPECT_EQ(fingerprint(read_table(table, addresses, rank)), proven.fingerprint()) << op.name;
       }
     }
   }

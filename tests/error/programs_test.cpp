@@ -490,11 +490,14 @@ TEST(Schedules, WithACollectiveLibraryAreRefusedWithTheReason) {
   Program p("p", 2);
   const Tensor x = in(p, "x", {8, 4}, Partial());
   const Tensor y = all_reduce(x);
-  const Tensor z = all_gather(in(p, "z", {8, 4}, Shard(0)));
+  const Tensor z_part = in(p, "z", {8, 4}, Shard(0));
+  const Tensor z = all_gather(z_part);
   Schedule s = Schedule::overlapped(p);
   expect_refused([&] { s.engine(x, Engine::collective); }, "only a communication's tiles");
-  expect_refused([&] { s.engine(z, Engine::collective); }, "expected an all_reduce, got all_gather");
-  s.engine(y, Engine::collective);
+  const Tensor splits = in(p, "s", {2, 2}, Shard(0), DType::i32);
+  expect_refused([&] { s.engine(all_to_all_v(z_part, splits, 8), Engine::collective); },
+                 "expected a communication whose extents are known in the program, got all_to_all_v");
+  s.engine(z, Engine::collective).engine(y, Engine::collective);
   expect_refused([&] { s.all_reduce(y, AllReduce::one_shot); }, "has algorithms of its own");
   s.engine(y, Engine::copy).all_reduce(y, AllReduce::one_shot);
   expect_refused([&] { s.engine(y, Engine::collective); }, "choose one or the other");

@@ -1,5 +1,6 @@
-// All_reduces by NCCL beside the kernel that feeds them: the interpreter's values, and an end in time when a rank is
-// lost. NCCL wants a GPU for each rank, so most of it needs two; scripts/gpu.sh runs it.
+// Communications by NCCL beside the kernel that feeds them: the interpreter's values, with and without GPUs that see
+// each other's memory, and an end in time when a rank is lost. NCCL wants a GPU for each rank, so most of it needs two;
+// scripts/gpu.sh runs it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,11 +9,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "runtime/cuda/driver.hpp"
 #include "runtime/cuda/nccl.hpp"
+#include "support/communications.hpp"
 #include "support/run.hpp"
 #include "tileway/error.hpp"
 #include "tileway/ops.hpp"
@@ -38,12 +42,13 @@ Topology with_library(int ranks, int lanes = 8, int collective = 1) {
   return Topology::parse(fmt::format("ranks={},lanes={},copy=0,collective={}", ranks, lanes, collective));
 }
 
-// Every all_reduce by the library; overlapped, or not.
+// Everything that can be by the library; overlapped, or not.
 Schedule schedule_of(Program& program, bool overlapped) {
   if (overlapped) return Schedule::collective(program);
   Schedule unfused = Schedule::unfused(program);
   for (std::size_t i = 0; i < program.ops().size(); ++i) {
-    if (program.ops()[i].kind == OpKind::all_reduce)
+    const OpKind kind = program.ops()[i].kind;
+    if (is_communication(kind) && kind != OpKind::all_to_all_v)
       unfused.engine(Tensor(&program, static_cast<int>(i)), Engine::collective);
   }
   return unfused;
@@ -68,9 +73,7 @@ void require_values(const Program& program, CudaExecutor& executor, Bindings inp
   }
 }
 
-void run_and_compare(Group& group, const char* op, DType dtype, const std::vector<std::int64_t>& size, bool overlapped,
-                     const Topology& topology) {
-  Program program = make_program(find_operator(op), group.size(), dtype, size);
+void run_and_compare(Group& group, Program program, bool overlapped, const Topology& topology) {
   const ProvenPlan plan = ProvenPlan::prove(lower(program, schedule_of(program, overlapped), topology).plan);
   CudaExecutor executor(group, plan);
   require(executor.fingerprint_on_device() == plan.fingerprint(), "the table is not the plan");
@@ -79,8 +82,12 @@ void run_and_compare(Group& group, const char* op, DType dtype, const std::vecto
     set_inputs(executor, inputs, group.rank());
     executor.run();
     require_values(program, executor, inputs, group.rank(),
-                   fmt::format("{} {} {} run {}", op, name_of(dtype), overlapped ? "overlapped" : "unfused", run));
+                   fmt::format("{} {} run {}", program.name(), plan.plan().schedule, run));
   }
+}
+
+Program program_of(const char* op, int ranks, DType dtype, const std::vector<std::int64_t>& size) {
+  return make_program(find_operator(op), ranks, dtype, size);
 }
 
 TEST(Nccl, ProcessesGemmAllReduceGivesTheInterpretersValues) {
@@ -90,43 +97,135 @@ TEST(Nccl, ProcessesGemmAllReduceGivesTheInterpretersValues) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const auto& size : {std::vector<std::int64_t>{130, 257, 65}, {512, 1024, 384}, {1, 1, 1}}) {
         for (const bool overlapped : {true, false})
-          run_and_compare(group, "gemm_all_reduce", dtype, size, overlapped, with_library(2));
+          run_and_compare(group, program_of("gemm_all_reduce", 2, dtype, size), overlapped, with_library(2));
       }
     }
     // As many lanes as a whole GPU leaves, and copy lanes beside.
-    run_and_compare(group, "gemm_all_reduce", DType::bf16, {2048, 4096, 512}, true,
+    run_and_compare(group, program_of("gemm_all_reduce", 2, DType::bf16, {2048, 4096, 512}), true,
                     Topology::parse("ranks=2,lanes=120,copy=2,collective=1"));
   });
   fmt::print("{:.1f} s\n", std::chrono::duration<double>(Clock::now() - begin).count());
 }
 
+// all_to_all_v too, which stays with compute lanes; but not what is inexact on GPUs for other reasons.
+TEST(Nccl, ProcessesEveryOperatorGivesTheInterpretersValues) {
+  if (lacks_gpus(2)) return;
+  const auto begin = Clock::now();
+  Group::spawn(2, [](Group& group) {
+    // Uneven parts, even ones, fewer rows than ranks.
+    const std::pair<DType, std::vector<std::int64_t>> cases[] = {
+        {DType::bf16, {37, 19, 23, 7}}, {DType::f32, {8, 12, 144, 16}}, {DType::f16, {1, 1, 1, 1}}};
+    for (const Operator& op : operators()) {
+      if (op.name == "all_reduce_rms_norm") continue;
+      for (const auto& [dtype, size] : cases) {
+        const std::vector<std::int64_t> own(size.begin(),
+                                            size.begin() + static_cast<std::ptrdiff_t>(op.extents.size()));
+        for (const bool overlapped : {true, false})
+          run_and_compare(group, make_program(op, 2, dtype, own), overlapped, with_library(2));
+      }
+    }
+    for (const char* op : {"gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"}) {
+      run_and_compare(group, program_of(op, 2, DType::bf16, {2048, 4096, 512}), true,
+                      Topology::parse("ranks=2,lanes=120,copy=2,collective=1"));
+    }
+  });
+  fmt::print("{:.1f} s\n", std::chrono::duration<double>(Clock::now() - begin).count());
+}
+
+TEST(Nccl, ProcessesEveryCommunicationGivesTheInterpretersValues) {
+  if (lacks_gpus(2)) return;
+  Group::spawn(2, [](Group& group) {
+    for (const bool overlapped : {true, false})
+      run_and_compare(group, testing::every_communication(2), overlapped, with_library(2));
+  });
+}
+
+// Runs one test of this file in a process of its own, without what NCCL knows of links between GPUs.
+int run_without_links(const std::string& test) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  return std::system(fmt::format("NCCL_P2P_DISABLE=1 '{}' --gtest_filter={}", self, test).c_str());
+}
+
+// What the driver says where a GPU cannot use another's memory.
+cuda::Result no_way_to_a_peer(cuda::Allocation*, void*, int) { return 217; }  // CUDA_ERROR_PEER_ACCESS_UNSUPPORTED
+
+TEST(Nccl, ProcessesCollectivePlansMapNothingOfPeersAndOthersAreRefusedByName) {
+  if (lacks_gpus(2)) return;
+  Group::spawn(2, [](Group& group) {
+    const cuda::Driver* driver = cuda::driver();
+    require(driver != nullptr, "no driver");
+    const_cast<cuda::Driver*>(driver)->MemImportFromShareableHandle = no_way_to_a_peer;
+    for (const char* op : {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"}) {
+      const Program program = program_of(op, 2, DType::bf16, {130, 64, 96});
+      try {
+        CudaExecutor executor(group,
+                              ProvenPlan::prove(lower(program, Schedule::overlapped(program), with_library(2)).plan));
+        require(false, "a plan that needs peers' memory is taken");
+      } catch (const Error& error) {
+        const std::string text = error.what();
+        require(error.kind() == ErrorKind::system && text.find("rank 0 (GPU-") != std::string::npos &&
+                    text.find("cannot use the memory of rank 1") != std::string::npos &&
+                    text.find("rank 1 (GPU-") != std::string::npos && text.find("collective") != std::string::npos,
+                text);
+      }
+      for (const bool overlapped : {true, false})
+        run_and_compare(group, program_of(op, 2, DType::bf16, {130, 64, 96}), overlapped, with_library(2));
+    }
+    run_and_compare(group, testing::every_communication(2), true, with_library(2));
+  });
+}
+
+TEST(Nccl, ProcessesWithoutPeerAccessGiveTheSame) {
+  if (lacks_gpus(2)) return;
+  EXPECT_EQ(run_without_links("Nccl.ProcessesCollectivePlansMapNothingOfPeersAndOthersAreRefusedByName"), 0);
+}
+
+// A run in a graph.
+class Captured {
+ public:
+  explicit Captured(CudaExecutor& executor) : executor_(executor) {
+    constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+    cuda::Graph graph = nullptr;
+    cuda::check(driver_.StreamCreate(&stream_, 1), "making a stream");
+    cuda::check(driver_.StreamBeginCapture(stream_, kRelaxed), "capturing");
+    executor.enqueue(stream_);
+    cuda::check(driver_.StreamEndCapture(stream_, &graph), "capturing");
+    cuda::check(driver_.GraphInstantiate(&executable_, graph, 0), "making a graph");
+    cuda::check(driver_.GraphDestroy(graph), "making a graph");
+  }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+  ~Captured() {  // before the executor: NCCL keeps what a graph may call
+    driver_.GraphExecDestroy(executable_);
+    driver_.StreamDestroy(stream_);
+  }
+  void replay() {
+    cuda::check(driver_.GraphLaunch(executable_, stream_), "replaying");
+    executor_.synchronize(stream_);
+  }
+
+ private:
+  const cuda::Driver& driver_ = *cuda::driver();
+  CudaExecutor& executor_;
+  cuda::Stream stream_ = nullptr;
+  cuda::GraphExecutable executable_ = nullptr;
+};
+
 TEST(Nccl, ProcessesACapturedRunIsReplayed) {
   if (lacks_gpus(2)) return;
   Group::spawn(2, [](Group& group) {
-    constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
-    const Program program =
-        make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, std::vector<std::int64_t>{256, 512, 128});
-    const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::collective(program), with_library(2)).plan);
-    CudaExecutor executor(group, plan);
-    const cuda::Driver& driver = *cuda::driver();
-    cuda::Stream stream = nullptr;
-    cuda::Graph graph = nullptr;
-    cuda::GraphExecutable executable = nullptr;
-    cuda::check(driver.StreamCreate(&stream, 1), "making a stream");
-    cuda::check(driver.StreamBeginCapture(stream, kRelaxed), "capturing");
-    executor.enqueue(stream);
-    cuda::check(driver.StreamEndCapture(stream, &graph), "capturing");
-    cuda::check(driver.GraphInstantiate(&executable, graph, 0), "making a graph");
-    for (std::uint64_t run = 1; run <= 10; ++run) {
-      const Bindings inputs = random_inputs(program, run, Fill::integers);
-      set_inputs(executor, inputs, group.rank());
-      cuda::check(driver.GraphLaunch(executable, stream), "replaying");
-      executor.synchronize(stream);
-      require_values(program, executor, inputs, group.rank(), fmt::format("replay {}", run));
+    for (const char* op : {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"}) {
+      const Program program = program_of(op, 2, DType::bf16, {256, 512, 128});
+      const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::collective(program), with_library(2)).plan);
+      CudaExecutor executor(group, plan);
+      Captured captured(executor);
+      for (std::uint64_t run = 1; run <= 10; ++run) {
+        const Bindings inputs = random_inputs(program, run, Fill::integers);
+        set_inputs(executor, inputs, group.rank());
+        captured.replay();
+        require_values(program, executor, inputs, group.rank(), fmt::format("{} replay {}", op, run));
+      }
     }
-    driver.GraphExecDestroy(executable);  // before the executor: NCCL keeps what a graph may call
-    driver.GraphDestroy(graph);
-    driver.StreamDestroy(stream);
   });
 }
 
@@ -153,72 +252,80 @@ void run_to_the_bitter_end(Group& group, const ProvenPlan& plan, Report& report)
     }
   }
   Group::threads(1, [](Group& alone) {
-    run_and_compare(alone, "gemm_all_reduce", DType::f32, {64, 64, 64}, true, with_library(1));
+    run_and_compare(alone, program_of("gemm_all_reduce", 1, DType::f32, {64, 64, 64}), true, with_library(1));
   });
   report.lives = true;
 }
 
+// Reductions and exchanges.
+constexpr const char* kLost[] = {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"};
+
 TEST(Nccl, ProcessesARankKilledInACollectiveIsNamedByTheOtherWhichLives) {
   if (lacks_gpus(2)) return;
-  const Program program =
-      make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, std::vector<std::int64_t>{512, 1024, 384});
-  const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::collective(program), with_library(2)).plan);
-  Report* report = shared_report();
-  try {
-    Group::spawn(2, [&](Group& group) {
-      if (group.rank() == 0) {
-        run_to_the_bitter_end(group, plan, *report);
-        return;
-      }
-      // So slow that rank 0 stands in its call when this one dies.
-      CudaExecutor executor(group, plan, {.delay_ns = 20'000'000'000});
-      std::thread([] {
-        std::this_thread::sleep_for(500ms);
-        kill(getpid(), SIGKILL);
-      }).detach();
-      executor.run();
-    });
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::lost) << error.what();
+  for (const char* op : kLost) {
+    const Program program = program_of(op, 2, DType::bf16, {512, 1024, 384});
+    const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::collective(program), with_library(2)).plan);
+    Report* report = shared_report();
+    try {
+      Group::spawn(2, [&](Group& group) {
+        if (group.rank() == 0) {
+          run_to_the_bitter_end(group, plan, *report);
+          return;
+        }
+        // So slow that rank 0 stands in its call when this one dies.
+        CudaExecutor executor(group, plan, {.delay_ns = 20'000'000'000});
+        std::thread([] {
+          std::this_thread::sleep_for(500ms);
+          kill(getpid(), SIGKILL);
+        }).detach();
+        while (true) executor.run();
+      });
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::lost) << error.what();
+    }
+    EXPECT_NE(std::string(report->text).find("rank 1"), std::string::npos) << op << ": " << report->text;
+    EXPECT_LT(report->seconds, 5) << op;
+    EXPECT_TRUE(report->lives) << op;
+    fmt::print("{}, {:.2f} s: {}\n", op, report->seconds, report->text);
+    munmap(report, sizeof(Report));
   }
-  EXPECT_NE(std::string(report->text).find("rank 1"), std::string::npos) << report->text;
-  EXPECT_LT(report->seconds, 5);
-  EXPECT_TRUE(report->lives);
-  fmt::print("{:.2f} s: {}\n", report->seconds, report->text);
-  munmap(report, sizeof(Report));
 }
 
+// Said by the call that does not end, or by a task that waits for what it brings.
 TEST(Nccl, ProcessesARankThatDoesNotComeToACollectiveIsNamedAtTheDeadline) {
   if (lacks_gpus(2)) return;
   constexpr auto kDeadline = 8000ms;  // making a communicator takes some seconds
-  const Program program =
-      make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, std::vector<std::int64_t>{512, 1024, 384});
-  const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::collective(program), with_library(2)).plan);
-  Report* report = shared_report();
-  try {
-    Group::spawn(2, [&](Group& group) {
-      group.set_deadline(kDeadline);
-      if (group.rank() == 0) {
-        run_to_the_bitter_end(group, plan, *report);
-        return;
-      }
-      const CudaExecutor executor(group, plan);
-      std::this_thread::sleep_for(kDeadline + 4s);
-    });
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::lost) << error.what();
+  for (const char* op : {"gemm_all_reduce", "all_gather_gemm"}) {
+    const Program program = program_of(op, 2, DType::bf16, {512, 1024, 384});
+    const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::collective(program), with_library(2)).plan);
+    Report* report = shared_report();
+    try {
+      Group::spawn(2, [&](Group& group) {
+        group.set_deadline(kDeadline);
+        if (group.rank() == 0) {
+          run_to_the_bitter_end(group, plan, *report);
+          return;
+        }
+        const CudaExecutor executor(group, plan);
+        std::this_thread::sleep_for(kDeadline + 4s);
+      });
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::lost) << error.what();
+    }
+    const std::string text = report->text;
+    EXPECT_NE(text.find("rank 1"), std::string::npos) << op << ": " << text;
+    EXPECT_NE(text.find("has not begun run 0"), std::string::npos) << op << ": " << text;
+    EXPECT_LT(report->seconds, 10) << op;
+    EXPECT_TRUE(report->lives) << op;
+    fmt::print("{}, {:.2f} s: {}\n", op, report->seconds, text);
+    munmap(report, sizeof(Report));
   }
-  EXPECT_NE(std::string(report->text).find("rank 1 has not begun run 0"), std::string::npos) << report->text;
-  EXPECT_LT(report->seconds, 10);
-  EXPECT_TRUE(report->lives);
-  fmt::print("{:.2f} s: {}\n", report->seconds, report->text);
-  munmap(report, sizeof(Report));
 }
 
 TEST(Nccl, RanksThatAreThreadsGiveTheInterpretersValues) {
   if (lacks_gpus(2)) return;
-  for (const char* name : {"gemm_all_reduce", "gemv_all_reduce"}) {
+  for (const char* name : {"gemm_all_reduce", "gemv_all_reduce", "gemm_reduce_scatter", "gemm_all_to_all"}) {
     const Operator& op = find_operator(name);
     const Program program = make_program(op, 2, DType::bf16, std::vector<std::int64_t>(op.extents.size(), 96));
     testing::expect_exact(

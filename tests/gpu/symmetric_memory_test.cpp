@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <random>
@@ -167,6 +168,42 @@ TEST(CudaSymmetricMemory, ProcessesTenThousandAllocationsLeaveNothingBehind) {
 
 TEST(CudaSymmetricMemory, ProcessesLargeAllocationsLeaveNothingBehind) {
   allocate_repeatedly(std::size_t{20} << 30, 20);  // 400 GiB a rank, more than there is
+}
+
+// Says why a test does nothing, where it does nothing.
+bool lacks_gpus() {
+  const bool none = fleet().gpus == 0;
+  if (none) fmt::print("skipped: there is no GPU\n");
+  return none;
+}
+
+TEST(CudaSymmetricMemory, ProcessesWhatNobodyElseSeesIsNotMapped) {
+  if (lacks_gpus()) return;
+  Group::spawn(2, [](Group& group) {
+    const Device device(ordinal_of(group));
+    const SymmetricMemory memory(group, device, 4096, SymmetricMemory::Seen::by_nobody_else);
+    TW_REQUIRE(memory.on(group.rank()) != 0 && memory.on(1 - group.rank()) == 0, ErrorKind::system, .where = "test",
+               .what = "another part is mapped than the rank's own");
+    check(driver()->MemsetD8(memory.on(group.rank()), 7, 4096), "using it");
+    check(driver()->CtxSynchronize(), "using it");
+  });
+}
+
+TEST(CudaSymmetricMemory, ProcessesHostMemoryThatADeviceWritesIsSeenByTheOtherProcess) {
+  if (lacks_gpus()) return;
+  Group::spawn(2, [](Group& group) {
+    const Device device(ordinal_of(group));
+    const SharedHostMemory memory(group, 4096);
+    check(driver()->MemsetD8(memory.address(), static_cast<unsigned char>(group.rank() + 1), 4096), "writing it");
+    check(driver()->CtxSynchronize(), "writing it");
+    group.barrier("written");
+    for (int rank : {0, 1}) {
+      const std::byte* part = memory.on(rank);
+      TW_REQUIRE(std::all_of(part, part + 4096, [&](std::byte b) { return b == std::byte(rank + 1); }), ErrorKind::lost,
+                 .where = "host memory", .what = "it does not hold what was written");
+    }
+    group.barrier("looked at");
+  });
 }
 
 TEST(CudaSymmetricMemory, ProcessesOtherSizesAreTheSameErrorOnEveryRank) {

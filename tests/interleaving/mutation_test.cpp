@@ -78,14 +78,13 @@ std::vector<Plan> plans_of(const Operator& op) {
     }
     // By a collective library.
     const Program program = make_program(op, ranks, DType::f32, {});
-    const auto has = [&](OpKind kind) {
-      return std::any_of(program.ops().begin(), program.ops().end(), [&](const Op& one) { return one.kind == kind; });
-    };
     const Topology calls = Topology::parse(fmt::format("ranks={},lanes=2,copy=0,collective=1", ranks));
-    if (has(OpKind::all_reduce)) plans.push_back(lower(program, Schedule::collective(program), calls).plan);
+    plans.push_back(lower(program, Schedule::collective(program), calls).plan);
     // With products by a library, and copies by movers.
+    const bool multiplies = std::any_of(program.ops().begin(), program.ops().end(),
+                                        [](const Op& one) { return one.kind == OpKind::matmul; });
     const Topology products = Topology::parse(fmt::format("ranks={},lanes=2,copy=0,library=1,movers=1", ranks));
-    if (has(OpKind::matmul)) plans.push_back(lower(program, Schedule::library(program), products).plan);
+    if (multiplies) plans.push_back(lower(program, Schedule::library(program), products).plan);
   }
   return plans;
 }

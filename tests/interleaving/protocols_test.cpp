@@ -188,6 +188,77 @@ TEST(Protocols, EveryMutantOfTwoCollectivesIsRefused) {
   EXPECT_GT(swapped, 1);
 }
 
+// Both ranks give the other half of what they have and add what they are given.
+struct LibraryExchange {
+  Draft d{"an exchange by a library", 2};
+  TaskId call[2] = {};
+  LibraryExchange() {
+    for (int r : {0, 1}) {
+      const std::int32_t sm = d.lane(r);
+      const BufferId x = d.input(r), own = d.buffer(r, "own"), theirs = d.buffer(r, "theirs");
+      const TaskId first = d.task(sm, {x}, {own});
+      std::vector<BufferId> given{own, own}, taken{theirs, theirs};
+      given[r] = taken[r] = -1;
+      call[r] = d.exchange(d.lane(r, Engine::collective), 0, given, taken);
+      const TaskId sum = d.task(sm, {own, theirs}, {d.output(r)});
+      d.signal(r, {first}, {call[r]});
+      d.signal(r, {call[r]}, {sum});
+    }
+  }
+};
+
+TEST(Protocols, WhatALibraryExchangesIsThereBeforeAndAwaitedAfterwards) {
+  const LibraryExchange whole;
+  expect_proven(whole.d.plan);
+  for (const testing::Mutant& mutant : testing::mutants(whole.d.plan)) {
+    bool refused = false;
+    try {
+      refused = !verify(testing::apply(mutant, whole.d.plan)).proven();
+    } catch (const Error&) {
+      refused = true;
+    }
+    EXPECT_TRUE(refused) << mutant.text;
+  }
+  LibraryExchange early;
+  early.d.plan.tasks[early.call[0]].waits.clear();
+  expect_refused(early.d.plan, Fault::race, "the wait for what it sends");
+  LibraryExchange unequal;
+  unequal.d.plan.tasks[unequal.call[0]].reads[1].box.extent[0] = 3;
+  expect_malformed(unequal.d.plan, "something else than that gives; expected 4 elements of i32, got 3 elements of i32");
+  LibraryExchange alone;
+  alone.d.plan.tasks[alone.call[0]].reads[0].box.extent[0] = 4;
+  expect_malformed(alone.d.plan, "exchanges something with itself");
+  LibraryExchange fewer;
+  fewer.d.plan.tasks[fewer.call[1]].reads.pop_back();
+  fewer.d.plan.tasks[fewer.call[1]].writes.pop_back();
+  expect_malformed(fewer.d.plan, "does not read something for each member; expected 2, got 1");
+  LibraryExchange remote;
+  remote.d.plan.tasks[remote.call[1]].reads[0].buffer = 0;
+  expect_malformed(remote.d.plan, "a library is handed the rank's own memory");
+}
+
+// Rank 0 gives something to rank 1 and then writes over what rank 1 had read before it came to be given.
+TEST(Protocols, WhoGivesMayEndBeforeWhoTakesHasBegun) {
+  const auto plan = [](bool told) {
+    Draft d("a gift by a library", 2);
+    const BufferId x = d.input(0), z = d.input(1), seen = d.buffer(1, "seen"), taken = d.buffer(1, "taken");
+    const std::int32_t giver = d.lane(0), reader = d.lane(1);
+    const TaskId begin = d.task(reader, {z}, {seen});
+    const TaskId read = d.task(reader, {seen}, {d.output(1)});
+    const TaskId give = d.exchange(d.lane(0, Engine::collective), 0, {-1, x}, {-1, -1});
+    const TaskId take = d.exchange(d.lane(1, Engine::collective), 0, {-1, -1}, {taken, -1});
+    const TaskId over = d.task(giver, {x}, {seen});
+    d.signal(1, {begin}, {read});
+    d.signal(1, {read}, {take});
+    d.signal(0, {give}, {over});
+    if (told) d.signal(0, {read}, {over});
+    d.signal(1, {over}, {d.task(d.lane(1), {}, {})});
+    return d.plan;
+  };
+  expect_proven(plan(true));
+  expect_refused(plan(false), Fault::race, "a word from who takes");
+}
+
 // Three lanes add to what one has cleared; the reader waits for all.
 Plan accumulator(std::uint32_t awaited) {
   Draft d("an accumulator", 1);

@@ -1,6 +1,7 @@
 // Writing a plan by hand, in few words.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,6 +62,25 @@ class Draft {
     const TaskId id = add(lane, {.kind = Body::Kind::all_reduce}, {read}, {write});
     plan.tasks[id].joint = number;
     plan.tasks[id].after_previous = plan.tasks[id].index > 0;
+    return id;
+  }
+  // By a collective library, between `given.size()` ranks: what each of them is given and gives; -1 is nothing.
+  TaskId exchange(std::int32_t lane, std::int32_t number, const std::vector<BufferId>& given,
+                  const std::vector<BufferId>& taken) {
+    const BufferId some =
+        std::max(*std::max_element(given.begin(), given.end()), *std::max_element(taken.begin(), taken.end()));
+    const auto named = [&](std::vector<BufferId> list) {
+      std::replace(list.begin(), list.end(), BufferId{-1}, some);
+      return list;
+    };
+    const TaskId id = add(lane, {.kind = Body::Kind::exchange}, named(given), named(taken));
+    Task& task = plan.tasks[id];
+    task.joint = number;
+    task.after_previous = task.index > 0;
+    for (std::size_t m = 0; m < given.size(); ++m) {
+      if (given[m] == -1) task.reads[m].box = {{0}, {0}};
+      if (taken[m] == -1) task.writes[m].box = {{0}, {0}};
+    }
     return id;
   }
 

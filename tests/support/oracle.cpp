@@ -28,6 +28,10 @@ class Explorer {
     for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
       if (plan.tasks[t].joint != -1) joints_[plan.tasks[t].joint].push_back(static_cast<TaskId>(t));
     }
+    for (auto& [joint, members] : joints_) {
+      std::sort(members.begin(), members.end(),
+                [&](TaskId a, TaskId b) { return plan.tasks[a].rank < plan.tasks[b].rank; });
+    }
   }
 
   Oracle explore() {
@@ -215,12 +219,18 @@ class Explorer {
     });
   }
 
-  // Whether a collective has all its members, as far as this stage of one of them needs it: none ends before all have
-  // begun.
+  // Whether those members of a collective have begun without whose data this one cannot end.
   bool joined(const State& state, const Task& task, int run) const {
     if (task.joint == -1) return true;
     const std::vector<TaskId>& members = joints_.at(task.joint);
-    return std::all_of(members.begin(), members.end(), [&](TaskId id) { return stage_over(state, id, run, 0); });
+    const bool takes =
+        std::any_of(task.writes.begin(), task.writes.end(), [](const Access& w) { return !w.box.empty(); });
+    const bool exchanges = plan_.bodies[task.body].kind == Body::Kind::exchange;
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      const bool needed = exchanges ? !task.writes[m].box.empty() : takes;
+      if (needed && !stage_over(state, members[m], run, 0)) return false;
+    }
+    return true;
   }
 
   std::vector<Step> enabled(const State& state) const {

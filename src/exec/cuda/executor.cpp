@@ -84,16 +84,20 @@ class CudaExecutor::State {
         device_(gpu_.ordinal),
         text_(plan_, cuda::architecture_of(gpu_), brought_),
         kernel_(text_, gpu_),
-        symmetric_(fitted(), device_, layout_.symmetric_bytes),
+        symmetric_(fitted(), device_, layout_.symmetric_bytes,
+                   plan_.reaches_peers() ? Seen::by_all : Seen::by_nobody_else),
         private_(layout_.private_bytes[group_.rank()]),
         failure_(sizeof(Failure)) {
     addresses_.emplace(cuda::Addresses{plan_, layout_, {}, private_.address(), {}});
     for (int rank = 0; rank < group_.size(); ++rank) addresses_->symmetric.push_back(symmetric_.on(rank));
     for (const auto& [id, address] : brought_) bring(id, address);
+    if (!plan_.reaches_peers() && group_.size() > 1) board_.emplace(group_, layout_.board_bytes);
+    addresses_->board = board_ ? board_->address() : symmetric_.on(group_.rank());
     check(driver()->StreamCreate(&stream_, 1), "making a stream");
     check(driver()->StreamCreate(&alarm_, 1), "making a stream");
     check(driver()->EventCreate(&begin_, 2), "making an event");
     check(driver()->MemsetD8(symmetric_.on(group_.rank()), 0, symmetric_.bytes()), "clearing signals");
+    clear_board();
     fill_constants();
     if (std::any_of(plan_.lanes.begin(), plan_.lanes.end(),
                     [](const Lane& lane) { return lane.engine == Engine::collective; }))
@@ -156,6 +160,8 @@ class CudaExecutor::State {
   std::vector<TraceEvent> trace_;
 
  private:
+  using Seen = cuda::SymmetricMemory::Seen;
+
   std::shared_ptr<const ProvenPlan> agreed(std::shared_ptr<const ProvenPlan> proven) {
     agree(group_, *proven);
     return proven;
@@ -174,6 +180,7 @@ class CudaExecutor::State {
     return std::max({compute, streams, 1});
   }
 
+  void clear_board();
   void fill_constants();
   // Has tasks use the caller's memory, or runs copy from there and to there what peers use too.
   void bring(BufferId id, Address address);
@@ -198,6 +205,7 @@ class CudaExecutor::State {
   cuda::KernelText text_;
   cuda::Kernel kernel_;
   cuda::SymmetricMemory symmetric_;
+  std::optional<cuda::SharedHostMemory> board_;  // where ranks do not see each other's memory; else it begins with it
   cuda::DeviceMemory private_;
   cuda::PinnedMemory failure_;
   std::optional<cuda::Addresses> addresses_;
@@ -211,6 +219,17 @@ class CudaExecutor::State {
   cuda::Event begin_ = nullptr;
   bool failed_ = false;
 };
+
+// No run has begun, and no lane waits.
+void CudaExecutor::State::clear_board() {
+  std::vector<std::byte> image(layout_.board_bytes);
+  std::byte* const own = board_ ? board_->on(group_.rank()) : image.data();
+  const Board board(plan_, layout_, std::vector<std::byte*>(static_cast<std::size_t>(group_.size()), own));
+  for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
+    if (plan_.lanes[l].rank == group_.rank()) board.lane(static_cast<std::int32_t>(l)).signal = -1;
+  }
+  if (!board_) check(driver()->MemcpyHtoD(addresses_->board, image.data(), image.size()), "clearing the board");
+}
 
 void CudaExecutor::State::fill_constants() {
   for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
@@ -267,7 +286,7 @@ void CudaExecutor::State::write_table() {
              .notifies = base + notifies,
              .bodies = base + bodies,
              .maps = base + maps,
-             .runs_begun = symmetric_.on(group_.rank()),
+             .runs_begun = addresses_->board,
              .progress = base + progress,
              .control = base + control,
              .failure = failure_.address(),
@@ -516,14 +535,16 @@ void CudaExecutor::State::check_failure() {
   const Failure failure = *record;
   failed_ = true;
   // What every rank's lanes are at, from its memory.
-  std::size_t bytes = PlanLayout::kSignalBytes;
-  for (std::size_t offset : layout_.place_offset) bytes = std::max(bytes, offset + PlanLayout::kPlaceBytes);
   std::vector<std::vector<std::byte>> memory;
   std::vector<std::byte*> parts;
   for (int rank = 0; rank < group_.size(); ++rank) {
-    memory.emplace_back(bytes);
+    if (board_) {
+      parts.push_back(board_->on(rank));
+      continue;
+    }
+    memory.emplace_back(layout_.board_bytes);
     // In a stream of its own: beside collectives the others may stand still.
-    check(driver()->MemcpyDtoHAsync(memory.back().data(), symmetric_.on(rank), bytes, alarm_),
+    check(driver()->MemcpyDtoHAsync(memory.back().data(), symmetric_.on(rank), layout_.board_bytes, alarm_),
           "looking at the ranks' lanes");
     parts.push_back(memory.back().data());
   }

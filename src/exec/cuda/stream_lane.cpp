@@ -2,18 +2,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
-#include <set>
-#include <tuple>
 #include <utility>
 
 #include "exec/cuda/copy_engine.hpp"
 #include "exec/cuda/library_engine.hpp"
 #include "plan/check.hpp"
+#include "plan/joint.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway::cuda {
 namespace {
+
+bool has_elements(const std::vector<Elements>& list) {
+  return std::any_of(list.begin(), list.end(), [](const Elements& elements) { return elements.count > 0; });
+}
 
 // Whether an engine has anything to do with a body; all pass by one that only waits and notifies.
 bool can_do(Engine engine, Body::Kind body) {
@@ -21,7 +25,7 @@ bool can_do(Engine engine, Body::Kind body) {
     case Engine::copy:
       return body == Body::Kind::copy || body == Body::Kind::none;
     case Engine::collective:
-      return body == Body::Kind::all_reduce || body == Body::Kind::none;
+      return is_joint(body) || body == Body::Kind::none;
     case Engine::library:
       return body == Body::Kind::matmul || body == Body::Kind::none;
     case Engine::compute:
@@ -49,9 +53,13 @@ StreamLane::StreamLane(const Plan& plan, const Table& table, const LaneRow& lane
                .got = std::string(name_of(body.kind)));
     Step step{gates + (lane.first + i) * sizeof(StreamGate), {}, {}, {}};
     const View* views = table.views.data() + row.views;
-    for (u32 v = 0; v < row.reads + row.writes; ++v) {
-      TW_REQUIRE(views[v].slots == 1, ErrorKind::invalid, .where = where,
-                 .what = "a captured stream cannot go from slot to slot");
+    std::vector<Elements> elements;  // of the reads, then of the writes
+    for (const auto* list : {&task.reads, &task.writes}) {
+      for (const Access& access : *list) {
+        TW_REQUIRE(plan.buffers[access.buffer].slots == 1, ErrorKind::invalid, .where = where,
+                   .what = "a captured stream cannot go from slot to slot");
+        elements.push_back({views[elements.size()].data, static_cast<std::size_t>(access.box.volume())});
+      }
     }
     const DType dtype = task.writes.empty() ? DType::f32 : plan.buffers[task.writes[0].buffer].dtype;
     if (body.kind == Body::Kind::copy) {
@@ -59,9 +67,9 @@ StreamLane::StreamLane(const Plan& plan, const Table& table, const LaneRow& lane
     } else if (body.kind == Body::Kind::matmul) {
       for (const Products& products : products_of(views[0], views[1], views[2], dtype, body.tf32))
         step.products.push_back(multiplier_->prepare(products, where));
-    } else if (body.kind == Body::Kind::all_reduce) {
-      const auto count = static_cast<std::size_t>(task.writes[0].box.volume());
-      if (count > 0) step.call = {views[0].data, views[1].data, count, dtype, body.op};
+    } else if (is_joint(body.kind) && has_elements(elements)) {
+      const auto writes = elements.begin() + static_cast<std::ptrdiff_t>(task.reads.size());
+      step.call = {&body, dtype, {elements.begin(), writes}, {writes, elements.end()}};
     }
     steps_.push_back(std::move(step));
   }
@@ -100,13 +108,19 @@ void StreamLane::rehearse() const {
 }
 
 void StreamLane::make(const Call& call) {
-  communicator_->all_reduce(call.send, call.receive, call.count, call.dtype, call.op, stream_);
+  switch (call.body->kind) {
+    case Body::Kind::all_reduce:
+      return communicator_->all_reduce(call.give[0], call.take[0].address, call.dtype, call.body->op, stream_);
+    case Body::Kind::reduce_scatter:
+      return communicator_->reduce_scatter(call.give, call.take[0].address, call.dtype, call.body->op, stream_);
+    default:
+      return communicator_->exchange(call.give, call.take, call.dtype, stream_);
+  }
 }
 
 void StreamLane::rehearse_calls() {
-  std::set<std::tuple<std::size_t, DType, ReduceOp>> known;
   for (const Step& step : steps_) {
-    if (step.call && known.emplace(step.call->count, step.call->dtype, step.call->op).second) make(*step.call);
+    if (step.call) make(*step.call);
   }
 }
 

@@ -29,19 +29,18 @@ class StreamLane {
   void rehearse() const;
   // Puts one run's tasks behind `begin` and has `after` wait for their end. The kernel of the run has been enqueued.
   void enqueue(Event begin, Stream after);
-  // Puts one collective of each size in the lane's stream, before the first run: a library connects the members, loads
-  // its kernels and allocates when it meets a size for the first time, and beside a kernel that waits it cannot. What
-  // it computes means nothing.
+  // Puts the lane's collectives in its stream, before the first run: a library connects members, loads kernels and
+  // allocates when it meets a call of a kind and size for the first time, and beside a kernel that waits it cannot. All
+  // of them, since members cannot tell from their own part which calls are alike. What it computes means nothing.
   void rehearse_calls();
   Stream stream() const { return stream_; }
 
  private:
-  struct Call {  // an all_reduce
-    Address send;
-    Address receive;
-    std::size_t count;
+  struct Call {  // of a collective library; as the body counts its reads and writes
+    const Body* body;
     DType dtype;
-    ReduceOp op;
+    std::vector<Elements> give;
+    std::vector<Elements> take;
   };
   struct Step {
     Address gate;

@@ -78,12 +78,13 @@ Table make_table(const Addresses& addresses, int rank, const KernelText& text) {
     if (lane.rank != rank) continue;
     const bool computes = lane.engine == Engine::compute;
     (computes ? table.lanes : table.stream_lanes)
-        .push_back({addresses.symmetric[rank] + addresses.layout.place_offset[l], static_cast<u32>(l),
-                    size_of_list(table.tasks), size_of_list(lane.tasks), 0});
+        .push_back({addresses.board + addresses.layout.place_offset[l], static_cast<u32>(l), size_of_list(table.tasks),
+                    size_of_list(lane.tasks), 0});
     for (TaskId id : lane.tasks) {
       const Task& task = plan.tasks[id];
-      TW_REQUIRE(task.reads.size() + task.writes.size() <= kMaxViews, ErrorKind::invalid, .where = task_name(plan, id),
-                 .what = "too many arguments for a kernel", .expected = fmt::format("at most {}", kMaxViews),
+      TW_REQUIRE(!computes || task.reads.size() + task.writes.size() <= kMaxViews, ErrorKind::invalid,
+                 .where = task_name(plan, id), .what = "too many arguments for a kernel",
+                 .expected = fmt::format("at most {}", kMaxViews),
                  .got = std::to_string(task.reads.size() + task.writes.size()));
       table.tasks.push_back({.task = static_cast<u32>(id),
                              .variant = computes ? text.number(variant_of(plan, task)) : 0,

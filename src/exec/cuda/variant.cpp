@@ -101,6 +101,8 @@ std::string variant_of(const Plan& plan, const Task& task) {
     case Body::Kind::reduce_dim:
     case Body::Kind::reduce_ranks:
     case Body::Kind::all_reduce:
+    case Body::Kind::reduce_scatter:
+    case Body::Kind::exchange:
       break;
   }
   return fmt::format("{}<{}>", name, element(write()));

@@ -69,7 +69,7 @@ std::vector<Memory> memories(const Sequence& sequence) {
   return all;
 }
 
-Box uncovered(const Box& box, const std::vector<Box>& covers) {
+std::optional<Box> uncovered(const Box& box, const std::vector<Box>& covers) {
   std::vector<Box> left{box};
   std::vector<Box> next;
   for (const Box& cover : covers) {
@@ -78,7 +78,7 @@ Box uncovered(const Box& box, const std::vector<Box>& covers) {
       for (const Box& rest : without(piece, cover)) next.push_back(rest);
     }
     left.swap(next);
-    if (left.empty()) return {box.start, Dims::filled(box.extent.size(), 0)};
+    if (left.empty()) return std::nullopt;
   }
   return left[0];
 }

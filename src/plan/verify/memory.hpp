@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "plan/verify/sequence.hpp"
@@ -29,8 +30,8 @@ std::vector<Memory> memories(const Sequence& sequence);
 // What is left of `box` without `hole`, as boxes that do not overlap.
 std::vector<Box> without(Box box, const Box& hole);
 
-// The part of `box` that none of `covers` has; empty where there is none.
-Box uncovered(const Box& box, const std::vector<Box>& covers);
+// A part of `box` that none of `covers` has, if there is one.
+std::optional<Box> uncovered(const Box& box, const std::vector<Box>& covers);
 
 // How many slices a partition has, the rest included; 0 where no task names it.
 int slices_of(const Plan& plan, std::int32_t partition);

@@ -196,8 +196,8 @@ class Sweep {
       if (static_cast<int>(found->second.size()) == slices_of(plan_of(read), partition))
         covers.push_back(write.access->box);
     }
-    const Box missing = uncovered(box(reader), covers);
-    if (missing.empty()) return;
+    const std::optional<Box> missing = uncovered(box(reader), covers);
+    if (!missing) return;
     Suspect suspect{Fault::unwritten,
                     {run, -1, read.rank},
                     {run, read.task, read.rank},
@@ -205,7 +205,7 @@ class Sweep {
                     read.access->stage,
                     &plan_of(read),
                     read.buffer,
-                    missing,
+                    *missing,
                     true};
     if (read.task == -1) suspect.second.run = run + 1;
     if (unordered) {

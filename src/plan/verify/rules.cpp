@@ -67,21 +67,33 @@ class Chain {
     return found == progress_.standing.end() ? -1 : *found;
   }
 
-  // What has to end before this one can; notes the reason.
-  int next(int instance) {
+  // A wait that does not hold, and what it sees.
+  struct Unmet {
+    Wait wait;
+    std::uint64_t seen = 0;
+  };
+  std::optional<Unmet> unmet(int instance) {
     const int run = sequence_.run_of(instance);
-    const Task& task = sequence_.task(instance);
-    for (const Wait& wait : task.waits) {
-      const int signal = sequence_.signal(run, wait.signal);
-      const std::vector<int>& missing = missing_[signal];
+    for (const Wait& wait : sequence_.task(instance).waits) {
       std::uint64_t lacking = 0;
-      for (int other : missing) {
+      for (int other : missing_[sequence_.signal(run, wait.signal)]) {
         for (const Notify& notify : sequence_.task(other).notifies) {
           if (notify.signal == wait.signal) lacking += notify.amount;
         }
       }
       const std::uint64_t seen = sequence_.plan(run).signals[wait.signal].total - lacking;
-      if (seen >= wait.value) continue;
+      if (seen < wait.value) return Unmet{wait, seen};
+    }
+    return std::nullopt;
+  }
+
+  // What has to end before this one can; notes the reason.
+  int next(int instance) {
+    const int run = sequence_.run_of(instance);
+    const Task& task = sequence_.task(instance);
+    if (const std::optional<Unmet> found = unmet(instance)) {
+      const auto& [wait, seen] = *found;
+      const std::vector<int>& missing = missing_[sequence_.signal(run, wait.signal)];
       signals_.push_back(wait.signal);
       const std::string what = fmt::format("waits for signal {} >= {} and sees {}", wait.signal, wait.value, seen);
       if (missing.empty()) {
@@ -113,13 +125,14 @@ class Chain {
     return -1;
   }
 
-  int missing_member(int run, std::int32_t joint) const {
+  // What keeps a member from beginning.
+  int missing_member(int run, std::int32_t joint) {
     const Plan& plan = sequence_.plan(run);
     for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
       const int instance = sequence_.instance(run, static_cast<TaskId>(t));
       if (plan.tasks[t].joint != joint) continue;
       const int standing = in_front_of(instance);
-      if (standing != instance) return standing;
+      if (standing != instance || unmet(instance)) return standing;
     }
     return -1;
   }

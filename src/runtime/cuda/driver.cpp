@@ -80,6 +80,8 @@ struct Loaded {
     take(driver.MemHostAlloc, "cuMemHostAlloc");
     take(driver.MemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2");
     take(driver.MemFreeHost, "cuMemFreeHost");
+    take(driver.MemHostRegister, "cuMemHostRegister_v2");
+    take(driver.MemHostUnregister, "cuMemHostUnregister");
     take(driver.MemcpyAsync, "cuMemcpyAsync");
     take(driver.Memcpy2DAsync, "cuMemcpy2DAsync_v2");
     take(driver.MemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2");
@@ -121,7 +123,7 @@ struct Loaded {
 };
 
 const Loaded& loaded() {
-  static Loaded once;  // not const: a test may put a faulty function in its place
+  static Loaded once;  // not const: tests take functions away, or put faulty ones in their place
   return once;
 }
 
@@ -195,6 +197,7 @@ Fleet fleet() {
     for (const Gpu& gpu : gpus()) {
       found.multiprocessors =
           found.gpus++ == 0 ? gpu.multiprocessors : std::min(found.multiprocessors, gpu.multiprocessors);
+      found.linked = found.linked && std::find(gpu.reaches.begin(), gpu.reaches.end(), false) == gpu.reaches.end();
     }
     const bool told = ::write(ends[1], &found, sizeof(found)) == sizeof(found);
     _exit(told ? 0 : 1);

@@ -141,6 +141,8 @@ struct Driver {
   Result (*MemHostAlloc)(void** memory, std::size_t bytes, unsigned flags);
   Result (*MemHostGetDevicePointer)(Address* address, void* memory, unsigned flags);
   Result (*MemFreeHost)(void* memory);
+  Result (*MemHostRegister)(void* memory, std::size_t bytes, unsigned flags);
+  Result (*MemHostUnregister)(void* memory);
   Result (*MemcpyAsync)(Address to, Address from, std::size_t bytes, Stream stream);
   Result (*Memcpy2DAsync)(const Copy2D* copy, Stream stream);
   Result (*MemcpyHtoDAsync)(Address to, const void* from, std::size_t bytes, Stream stream);
@@ -193,6 +195,7 @@ std::string architecture_of(const Gpu& gpu);
 struct Fleet {
   int gpus = 0;
   int multiprocessors = 0;  // of the GPU with fewest
+  bool linked = true;       // each says that it can use the others' memory
 };
 Fleet fleet();
 

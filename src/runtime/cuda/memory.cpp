@@ -57,7 +57,21 @@ Address PinnedMemory::address() const {
   return address;
 }
 
-SymmetricMemory::SymmetricMemory(Group& group, const Device& device, std::size_t bytes) {
+SharedHostMemory::SharedHostMemory(Group& group, std::size_t bytes)
+    : memory_(group.allocate(bytes)), rank_(group.rank()) {
+  constexpr unsigned kPortable = 1;  // CU_MEMHOSTREGISTER_PORTABLE, CU_MEMHOSTREGISTER_DEVICEMAP
+  constexpr unsigned kMapped = 2;
+  const Driver& cuda = require_driver();
+  check(cuda.MemHostRegister(on(rank_), bytes, kPortable | kMapped), "registering host memory");
+  const Result result = cuda.MemHostGetDevicePointer(&address_, on(rank_), 0);
+  if (result != 0) cuda.MemHostUnregister(on(rank_));
+  check(result, "finding host memory on the GPU");
+}
+
+SharedHostMemory::~SharedHostMemory() { driver()->MemHostUnregister(on(rank_)); }
+
+SymmetricMemory::SymmetricMemory(Group& group, const Device& device, std::size_t bytes, Seen seen)
+    : mappings_(static_cast<std::size_t>(group.size()), 0) {
   const Driver& cuda = require_driver();
   AllocationProperties properties;
   properties.location = device.ordinal();
@@ -68,48 +82,73 @@ SymmetricMemory::SymmetricMemory(Group& group, const Device& device, std::size_t
     Allocation own = 0;
     check(cuda.MemCreate(&own, bytes_, &properties, 0), "creating memory");
     allocations_.push_back(own);
-    int descriptor = -1;
-    check(cuda.MemExportToShareableHandle(&descriptor, own, kPosixDescriptor, 0), "exporting memory");
-    const std::vector<Piece> pieces =
-        group.state().meet("allocate on GPUs", {std::to_string(bytes), std::make_shared<FileDescriptor>(descriptor)});
+    Piece piece{std::to_string(bytes), nullptr};
+    if (seen == Seen::by_all) {
+      int descriptor = -1;
+      check(cuda.MemExportToShareableHandle(&descriptor, own, kPosixDescriptor, 0), "exporting memory");
+      piece.file = std::make_shared<FileDescriptor>(descriptor);
+    }
+    const std::vector<Piece> pieces = group.state().meet("allocate on GPUs", std::move(piece));
     for (std::size_t rank = 1; rank < pieces.size(); ++rank) {
       TW_REQUIRE(
           pieces[rank].value == pieces[0].value, ErrorKind::mismatch, .where = "symmetric memory",
           .what = "the sizes differ across ranks",
           .got = fmt::format("{} bytes on rank 0, {} bytes on rank {}", pieces[0].value, pieces[rank].value, rank));
     }
-    for (int rank = 0; rank < group.size(); ++rank) {
-      Allocation part = own;
-      if (rank != group.rank()) {
-        const auto handle = static_cast<std::intptr_t>(pieces[rank].file->get());
-        check(cuda.MemImportFromShareableHandle(&part, reinterpret_cast<void*>(handle), kPosixDescriptor),
-              "importing a peer's memory");
-        allocations_.push_back(part);
-      }
-      map(part, device.ordinal());
-    }
-    // Nobody writes before everybody has mapped.
-    group.barrier("mapped on GPUs");
+    map(group.rank(), own, device);
+    if (seen == Seen::by_all) map_peers(group, device, pieces);
   } catch (...) {
     unmap();
     throw;
   }
 }
 
-void SymmetricMemory::map(Allocation allocation, int ordinal) {
+// Whether a GPU can use another's memory shows when it is mapped. All ranks learn which could not, and throw alike.
+void SymmetricMemory::map_peers(Group& group, const Device& device, const std::vector<Piece>& pieces) {
+  std::vector<int> missing;
+  std::string reason;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (rank == group.rank()) continue;
+    try {
+      Allocation part = 0;
+      const auto handle = static_cast<std::intptr_t>(pieces[rank].file->get());
+      check(driver()->MemImportFromShareableHandle(&part, reinterpret_cast<void*>(handle), kPosixDescriptor),
+            "importing a peer's memory");
+      allocations_.push_back(part);
+      map(rank, part, device);
+    } catch (const Error& error) {
+      missing.push_back(rank);
+      reason = error.what();
+    }
+  }
+  std::string mine;
+  if (!missing.empty())
+    mine = fmt::format("rank {} ({}) cannot use the memory of rank {}: {}", group.rank(),
+                       gpus().at(static_cast<std::size_t>(device.ordinal())).uuid, fmt::join(missing, ", "), reason);
+  // Nobody writes before everybody has mapped.
+  std::vector<std::string> all = group.all_gather(mine, "mapped on GPUs");
+  std::erase_if(all, [](const std::string& text) { return text.empty(); });
+  TW_REQUIRE(all.empty(), ErrorKind::system, .where = "memory of GPUs",
+             .what = "not every GPU can use the others' memory, and the plan needs that",
+             .expected = "peer access among all of them", .got = fmt::format("{}", fmt::join(all, "; ")),
+             .hint = "The schedule `collective` leaves all but an all_to_all_v to NCCL, which needs none");
+}
+
+void SymmetricMemory::map(int rank, Allocation allocation, const Device& device) {
   const Driver& cuda = *driver();
   Address address = 0;
   check(cuda.MemAddressReserve(&address, bytes_, 0, 0, 0), "reserving addresses");
-  mappings_.push_back(address);
+  mappings_[rank] = address;
   check(cuda.MemMap(address, bytes_, 0, allocation, 0), "mapping memory");
   AccessRights rights;
-  rights.location = ordinal;
+  rights.location = device.ordinal();
   check(cuda.MemSetAccess(address, bytes_, &rights, 1), "allowing access to memory");
 }
 
 void SymmetricMemory::unmap() {
   const Driver& cuda = *driver();
   for (Address address : mappings_) {
+    if (address == 0) continue;
     cuda.MemUnmap(address, bytes_);
     cuda.MemAddressFree(address, bytes_);
   }

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "runtime/cuda/driver.hpp"
+#include "runtime/rendezvous.hpp"
 #include "tileway/group.hpp"
 
 namespace tileway::cuda {
@@ -53,29 +55,52 @@ class PinnedMemory {
   void* memory_ = nullptr;
 };
 
+// Host memory that all ranks of a group see; the device of each sees the rank's own part. Zeroed when it is made.
+class SharedHostMemory {
+ public:
+  // Collective. Throws Error (mismatch) on every rank when the sizes differ.
+  SharedHostMemory(Group& group, std::size_t bytes);
+  SharedHostMemory(const SharedHostMemory&) = delete;
+  SharedHostMemory& operator=(const SharedHostMemory&) = delete;
+  ~SharedHostMemory();
+
+  std::byte* on(int rank) const { return memory_.on(rank).data(); }
+  Address address() const { return address_; }  // of this rank's part, as its device sees it
+
+ private:
+  tileway::SymmetricMemory memory_;
+  int rank_;
+  Address address_ = 0;
+};
+
 // Made and freed by all ranks of a group together. Memory is created by the driver's virtual memory management, its
 // descriptors travel through the rendezvous, and every rank maps every part; so it does not matter what a process calls
 // its GPUs, or whether it sees its peers' at all. Sizes are rounded up to what the driver grants.
 class SymmetricMemory {
  public:
-  // Collective. Throws Error (mismatch) on every rank when the sizes differ, and Error (system) with the driver's
-  // reason where a peer's memory cannot be mapped.
-  SymmetricMemory(Group& group, const Device& device, std::size_t bytes);
+  // Who sees a rank's part. nobody else: nothing of a peer's is mapped, for GPUs that cannot or need not reach others.
+  enum class Seen : std::uint8_t { by_all, by_nobody_else };
+
+  // Collective. Throws Error (mismatch) on every rank when the sizes differ, and Error (system) on every rank, with the
+  // driver's reasons, where any of them cannot map a peer's memory.
+  SymmetricMemory(Group& group, const Device& device, std::size_t bytes, Seen seen = Seen::by_all);
   SymmetricMemory(const SymmetricMemory&) = delete;
   SymmetricMemory& operator=(const SymmetricMemory&) = delete;
   ~SymmetricMemory();
 
-  // The address of a rank's part, for kernels of this process.
+  // The address of a rank's part, for kernels of this process; 0 for a peer's that is not mapped.
   Address on(int rank) const { return mappings_[rank]; }
   std::size_t bytes() const { return bytes_; }
 
  private:
-  void map(Allocation allocation, int ordinal);
+  // Collective. `pieces`: what each rank has brought, with the descriptor of its part.
+  void map_peers(Group& group, const Device& device, const std::vector<Piece>& pieces);
+  void map(int rank, Allocation allocation, const Device& device);
   void unmap();
 
   std::size_t bytes_ = 0;
   std::vector<Allocation> allocations_;  // this rank's own, then the peers'
-  std::vector<Address> mappings_;        // by rank
+  std::vector<Address> mappings_;        // by rank; 0 where there is none
 };
 
 }  // namespace tileway::cuda

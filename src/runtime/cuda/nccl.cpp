@@ -74,6 +74,12 @@ struct Nccl {
   int (*CommGetAsyncError)(Handle handle, int* result) = nullptr;
   int (*AllReduce)(const void* send, void* receive, std::size_t count, int type, int op, Handle handle,
                    Stream stream) = nullptr;
+  int (*Reduce)(const void* send, void* receive, std::size_t count, int type, int op, int root, Handle handle,
+                Stream stream) = nullptr;
+  int (*Send)(const void* send, std::size_t count, int type, int peer, Handle handle, Stream stream) = nullptr;
+  int (*Recv)(void* receive, std::size_t count, int type, int peer, Handle handle, Stream stream) = nullptr;
+  int (*GroupStart)() = nullptr;
+  int (*GroupEnd)() = nullptr;
   const char* (*GetErrorString)(int result) = nullptr;
   const char* (*GetLastError)(Handle handle) = nullptr;
   int version = 0;
@@ -96,6 +102,11 @@ struct Nccl {
     take(CommAbort, "ncclCommAbort");
     take(CommGetAsyncError, "ncclCommGetAsyncError");
     take(AllReduce, "ncclAllReduce");
+    take(Reduce, "ncclReduce");
+    take(Send, "ncclSend");
+    take(Recv, "ncclRecv");
+    take(GroupStart, "ncclGroupStart");
+    take(GroupEnd, "ncclGroupEnd");
     take(GetErrorString, "ncclGetErrorString");
     take(GetLastError, "ncclGetLastError");
     if (!why_not.empty()) return;
@@ -151,9 +162,11 @@ int operation_of(ReduceOp op) {
     case ReduceOp::mean:
       break;
   }
-  TW_ASSERT(!"a plan has no all_reduce of means");
+  TW_ASSERT(!"a plan has no collective of means");
   return -1;
 }
+
+void* pointer(Address address) { return reinterpret_cast<void*>(address); }
 
 std::string words_of(int result, Handle handle) {
   const char* detail = handle ? nccl().GetLastError(handle) : nullptr;
@@ -251,12 +264,50 @@ void Communicator::settle(int result, std::string_view step) {
                                   .got = words_of(result, handle_)});
 }
 
-void Communicator::all_reduce(Address send, Address receive, std::size_t count, DType dtype, ReduceOp op,
-                              Stream stream) {
+void Communicator::all_reduce(Elements give, Address take, DType dtype, ReduceOp op, Stream stream) {
   TW_ASSERT(!ending_);
-  settle(nccl().AllReduce(reinterpret_cast<const void*>(send), reinterpret_cast<void*>(receive), count, type_of(dtype),
-                          operation_of(op), handle_, stream),
+  settle(nccl().AllReduce(pointer(give.address), pointer(take), give.count, type_of(dtype), operation_of(op), handle_,
+                          stream),
          "an all_reduce");
+}
+
+// A group that was started is ended whatever happens in it: NCCL counts them by thread.
+void Communicator::call_together(const std::function<int(int member)>& put, std::string_view step) {
+  TW_ASSERT(!ending_);
+  int result = nccl().GroupStart();
+  const bool started = result == kSuccess;
+  for (int member = 0; member < group_.size() && (result == kSuccess || result == kInProgress); ++member)
+    result = put(member);
+  const int ended = started ? nccl().GroupEnd() : result;
+  settle(result == kSuccess || result == kInProgress ? ended : result, step);
+}
+
+// A root's part is a reduction of its own, so that parts may differ; NCCL does those of a group side by side.
+void Communicator::reduce_scatter(std::span<const Elements> give, Address take, DType dtype, ReduceOp op,
+                                  Stream stream) {
+  call_together(
+      [&](int root) {
+        const auto& [address, count] = give[static_cast<std::size_t>(root)];
+        if (count == 0) return kSuccess;
+        void* const result = root == group_.rank() ? pointer(take) : nullptr;
+        return nccl().Reduce(pointer(address), result, count, type_of(dtype), operation_of(op), root, handle_, stream);
+      },
+      "a reduce_scatter");
+}
+
+void Communicator::exchange(std::span<const Elements> give, std::span<const Elements> take, DType dtype,
+                            Stream stream) {
+  call_together(
+      [&](int peer) {
+        const Elements& to = give[static_cast<std::size_t>(peer)];
+        const Elements& from = take[static_cast<std::size_t>(peer)];
+        int result = kSuccess;
+        if (to.count > 0) result = nccl().Send(pointer(to.address), to.count, type_of(dtype), peer, handle_, stream);
+        if (from.count > 0 && (result == kSuccess || result == kInProgress))
+          result = nccl().Recv(pointer(from.address), from.count, type_of(dtype), peer, handle_, stream);
+        return result;
+      },
+      "an exchange");
 }
 
 void Communicator::abort() noexcept { end(false); }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -24,6 +26,12 @@ std::string collectives_text();
 // less; 8 of 132 cost 6% of the products.
 inline constexpr int kCollectiveBlocks = 8;
 
+// Elements one after the other on a device.
+struct Elements {
+  Address address = 0;
+  std::size_t count = 0;
+};
+
 // The members of a group as NCCL knows them. No call waits inside NCCL: it returns, is asked how it stands, and gives
 // up when a member is lost or the group's deadline has passed.
 class Communicator {
@@ -37,9 +45,14 @@ class Communicator {
   // gone by then, or it cannot free itself.
   ~Communicator();
 
-  // Puts `op` over all members' `count` elements in the stream, which may be capturing; returns when it is there. All
-  // members make the same calls in the same order. Throws Error (lost) or Error (system).
-  void all_reduce(Address send, Address receive, std::size_t count, DType dtype, ReduceOp op, Stream stream);
+  // These put a call in the stream, which may be capturing, and return when it is there. All members make the same
+  // calls in the same order. They throw Error (lost) or Error (system). `op` over what all members give.
+  void all_reduce(Elements give, Address take, DType dtype, ReduceOp op, Stream stream);
+  // To each member `op` over what all give in its place: as many elements as the members are, counts may differ or be
+  // 0.
+  void reduce_scatter(std::span<const Elements> give, Address take, DType dtype, ReduceOp op, Stream stream);
+  // Gives each member what stands in its place, and takes as much from it as stands there.
+  void exchange(std::span<const Elements> give, std::span<const Elements> take, DType dtype, Stream stream);
   // Ends what its calls wait for on the device, now and later; returns at once. It takes no calls afterwards.
   void abort() noexcept;
 
@@ -48,6 +61,8 @@ class Communicator {
 
   // Until NCCL has done what it has begun.
   void settle(int result, std::string_view step);
+  // Several operations as one call: `put(member)` returns what NCCL said to that member's, for each in turn.
+  void call_together(const std::function<int(int member)>& put, std::string_view step);
   // Frees it in a thread of its own: NCCL waits there for streams and graphs.
   void end(bool orderly) noexcept;
 

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
+#include "plan/joint.hpp"
 #include "plan/verify/memory.hpp"
 #include "plan/verify/rules.hpp"
 
@@ -23,7 +25,11 @@ std::uint64_t mix(int first, std::uint64_t second) { return mix(mix(static_cast<
 }  // namespace
 
 Provenance::Provenance(const verifier::Sequence& sequence, bool given)
-    : sequence_(sequence), plan_(sequence.plan(0)), given_(given), gathered_(sequence.instances(), 0) {
+    : sequence_(sequence),
+      plan_(sequence.plan(0)),
+      given_(given),
+      gathered_(sequence.instances(), 0),
+      joints_(joints_of(plan_)) {
   for (const Buffer& buffer : plan_.buffers) {
     first_slot_.push_back(slots_.size());
     slots_.resize(slots_.size() + buffer.slots);
@@ -86,12 +92,12 @@ std::optional<Finding> Provenance::read(const Access& access, const Instance& re
     if (plan_.partitions[p].target == access.buffer && static_cast<int>(slices.size()) == slices_[p])
       return std::nullopt;
   }
-  const Box missing = verifier::uncovered(access.box, fresh);
-  if (missing.empty() || (given_ && !somebody_writes(access.buffer, missing))) return std::nullopt;
+  const std::optional<Box> missing = verifier::uncovered(access.box, fresh);
+  if (!missing || (given_ && !somebody_writes(access.buffer, *missing))) return std::nullopt;
   return Finding{Fault::unwritten,
                  {reader},
                  fmt::format("{} reads {} of buffer {} '{}' of rank {}, which run {} has not written yet\n",
-                             verifier::describe(sequence_, reader), to_string(missing), access.buffer, buffer.name,
+                             verifier::describe(sequence_, reader), to_string(*missing), access.buffer, buffer.name,
                              buffer.rank, run)};
 }
 
@@ -126,12 +132,14 @@ std::optional<Finding> Provenance::take_caller(const Instance& caller) {
   return finding;
 }
 
-std::uint64_t Provenance::gathered_by_joint(int run, std::int32_t joint) const {
+std::uint64_t Provenance::given_by_joint(const Instance& instance, std::size_t write) const {
+  const Task& task = plan_.tasks[instance.task];
+  const std::vector<TaskId>& members = joints_[task.joint];
+  const auto self =
+      static_cast<std::size_t>(std::find(members.begin(), members.end(), instance.task) - members.begin());
   std::uint64_t sum = 0;
-  for (std::size_t t = 0; t < plan_.tasks.size(); ++t) {
-    if (plan_.tasks[t].joint == joint)
-      sum = mix(static_cast<int>(t), sum + gathered_[sequence_.instance(run, static_cast<TaskId>(t))]);
-  }
+  for (const auto& [member, read] : sources_of(plan_.bodies[task.body], members.size(), self, write))
+    sum = mix(static_cast<int>(member), sum + shown_.at(sequence_.instance(instance.run, members[member]))[read]);
   return sum;
 }
 
@@ -140,21 +148,25 @@ std::optional<Finding> Provenance::take(const Event& event) {
   if (instance.task == -1) return take_caller(instance);
   std::optional<Finding> finding;
   const Task& task = plan_.tasks[instance.task];
-  std::uint64_t& gathered = gathered_[sequence_.instance(instance.run, instance.task)];
+  const int number = sequence_.instance(instance.run, instance.task);
+  std::uint64_t& gathered = gathered_[number];
+  if (task.joint != -1) shown_[number].resize(task.reads.size(), 0);
   std::uint64_t place = 0;
-  for (const Access& access : task.reads) {
+  for (std::size_t r = 0; r < task.reads.size(); ++r) {
+    const Access& access = task.reads[r];
     ++place;
     if (access.stage != event.stage) continue;
     std::uint64_t tag = 0;
     std::optional<Finding> found = read(access, instance, instance.run, tag);
     if (!finding) finding = std::move(found);
     gathered += mix(tag + place);
+    if (task.joint != -1) shown_[number][r] = tag;
   }
-  std::uint64_t made_from = gathered;
-  if (task.joint != -1) made_from = gathered_by_joint(instance.run, task.joint);
-  for (const Access& access : task.writes) {
+  for (std::size_t w = 0; w < task.writes.size(); ++w) {
+    const Access& access = task.writes[w];
     ++place;
-    if (access.stage != event.stage) continue;
+    if (access.stage != event.stage || access.box.empty()) continue;
+    const std::uint64_t made_from = task.joint == -1 ? gathered : given_by_joint(instance, w);
     std::uint64_t tag = 0;
     if (access.mode == Access::Mode::accumulate && !finding) finding = read(access, instance, instance.run, tag);
     write(access, instance.run, mix(task.joint == -1 ? instance.task : task.joint, made_from + place));

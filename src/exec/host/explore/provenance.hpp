@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -33,8 +34,8 @@ class Provenance {
 
   Slot& slot(BufferId buffer, int run) { return slots_[first_slot_[buffer] + run % plan_.buffers[buffer].slots]; }
   std::optional<Finding> take_caller(const Instance& caller);
-  // A collective is made from what all its members have read.
-  std::uint64_t gathered_by_joint(int run, std::int32_t joint) const;
+  // What a member's write is made from: what it and others have read.
+  std::uint64_t given_by_joint(const Instance& member, std::size_t write) const;
   void write(const Access& access, int run, std::uint64_t tag);
   // Adds what is read to `tag`.
   std::optional<Finding> read(const Access& access, const Instance& reader, int run, std::uint64_t& tag);
@@ -48,6 +49,8 @@ class Provenance {
   std::vector<Slot> slots_;
   std::vector<int> slices_;              // by partition: how many make it up
   std::vector<std::uint64_t> gathered_;  // by instance: of what it has read so far
+  std::vector<std::vector<TaskId>> joints_;
+  std::map<int, std::vector<std::uint64_t>> shown_;  // by instance of a joint's member: of each of its reads
   std::uint64_t outcome_ = 0;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/joint.hpp"
+
 namespace tileway::host {
 
 using verifier::Sequence;
@@ -9,6 +11,7 @@ using verifier::Sequence;
 Stepper::Stepper(const Sequence& sequence)
     : sequence_(sequence),
       plan_(sequence.plan(0)),
+      joints_(joints_of(plan_)),
       done_(plan_.lanes.size(), {0, 0, 0}),
       open_(plan_.lanes.size(), {false, false, false}),
       counters_(plan_.signals.size(), 0),
@@ -45,9 +48,15 @@ void Stepper::look(int run, std::int32_t lane) {
   for (std::size_t stage = 0; stage < 3; ++stage) look_at_stage(run, lane, stage);
 }
 
-bool Stepper::all_have_begun(int run, std::int32_t joint) const {
-  for (std::size_t t = 0; t < plan_.tasks.size(); ++t) {
-    if (plan_.tasks[t].joint == joint && !over(run, static_cast<TaskId>(t), Stage::load)) return false;
+bool Stepper::has_been_given(int run, TaskId id) const {
+  const Task& task = plan_.tasks[id];
+  const std::vector<TaskId>& members = joints_[task.joint];
+  const auto self = static_cast<std::size_t>(std::find(members.begin(), members.end(), id) - members.begin());
+  for (std::size_t w = 0; w < task.writes.size(); ++w) {
+    if (task.writes[w].box.empty()) continue;
+    for (const Given& given : sources_of(plan_.bodies[task.body], members.size(), self, w)) {
+      if (!over(run, members[given.member], Stage::load)) return false;
+    }
   }
   return true;
 }
@@ -66,7 +75,7 @@ void Stepper::look_at_stage(int run, std::int32_t lane, std::size_t stage) {
     blocked_[wait.signal].push_back({run, lane});
     return;
   }
-  if (stage == 2 && task.joint != -1 && !all_have_begun(run, task.joint)) return;
+  if (stage == 2 && task.joint != -1 && !has_been_given(run, id)) return;
   open_[lane][stage] = true;
   enable({{run, id, task.rank}, static_cast<Stage>(stage)}, lane);
 }
@@ -94,9 +103,7 @@ std::vector<Step> Stepper::take(Step step) {
   open_[task.lane][stage] = false;
   look(run, task.lane);
   if (stage == 0 && task.joint != -1) {
-    for (const Task& other : plan_.tasks) {
-      if (other.joint == task.joint) look(run, other.lane);
-    }
+    for (TaskId member : joints_[task.joint]) look(run, plan_.tasks[member].lane);
   }
   if (stage < 2) return std::move(fresh_);
   for (const Notify& notify : task.notifies) {

@@ -43,10 +43,12 @@ class Stepper {
   void look(int run, std::int32_t lane);
   void look_at_stage(int run, std::int32_t lane, std::size_t stage);
   void begin_run(int rank);
-  bool all_have_begun(int run, std::int32_t joint) const;
+  // Whether those members of its joint have begun that a task's writes are made from.
+  bool has_been_given(int run, TaskId id) const;
 
   const verifier::Sequence& sequence_;
   const Plan& plan_;
+  std::vector<std::vector<TaskId>> joints_;
   std::vector<Step> enabled_;
   std::vector<Step> fresh_;
   std::vector<std::array<std::size_t, 3>> done_;  // by lane column and stage, in the rank's run

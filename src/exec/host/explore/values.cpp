@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/element.hpp"
+#include "plan/joint.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway::host {
@@ -40,7 +41,11 @@ void check_guards(const std::vector<std::byte>& bytes) {
 }  // namespace
 
 Values::Values(const verifier::Sequence& sequence, const std::vector<PartsByName>& inputs)
-    : sequence_(sequence), plan_(sequence.plan(0)), inputs_(inputs), outputs_(inputs.size()) {
+    : sequence_(sequence),
+      plan_(sequence.plan(0)),
+      joints_(joints_of(plan_)),
+      inputs_(inputs),
+      outputs_(inputs.size()) {
   for (const Buffer& buffer : plan_.buffers) {
     first_slot_.push_back(slots_.size());
     const std::size_t bytes = static_cast<std::size_t>(volume(buffer.shape)) * size_of(buffer.dtype);
@@ -106,22 +111,28 @@ void Values::copy_out(const Copy& copy, const Access& access, int run) {
   });
 }
 
+void Values::run_joint(const Instance& instance, std::span<const View> writes) {
+  const Task& task = plan_.tasks[instance.task];
+  const Body& body = plan_.bodies[task.body];
+  const std::vector<TaskId>& members = joints_[task.joint];
+  const auto self =
+      static_cast<std::size_t>(std::find(members.begin(), members.end(), instance.task) - members.begin());
+  for (std::size_t w = 0; w < writes.size(); ++w) {
+    if (task.writes[w].box.empty()) continue;
+    std::vector<View> reads;
+    for (const auto& [member, read] : sources_of(body, members.size(), self, w))
+      reads.push_back(captured_.at(sequence_.instance(instance.run, members[member])).at(read).view);
+    const bool moves = body.kind == Body::Kind::exchange;
+    run_body(
+        {{.kind = moves ? Body::Kind::copy : Body::Kind::reduce_ranks, .op = body.op}, reads, writes.subspan(w, 1)});
+  }
+}
+
 // All of the task's effects come at its store: bodies of the host have no earlier ones.
 void Values::run_task(const Instance& instance) {
   const Task& task = plan_.tasks[instance.task];
   std::vector<View> reads;
-  const auto add_reads = [&](TaskId id) {
-    for (auto& [place, copy] : captured_[sequence_.instance(instance.run, id)]) reads.push_back(copy.view);
-  };
-  if (task.joint == -1) {
-    add_reads(instance.task);
-  } else {  // what all members have read, in the order of their ranks
-    std::map<std::int32_t, TaskId> members;
-    for (std::size_t t = 0; t < plan_.tasks.size(); ++t) {
-      if (plan_.tasks[t].joint == task.joint) members[plan_.tasks[t].rank] = static_cast<TaskId>(t);
-    }
-    for (const auto& [rank, id] : members) add_reads(id);
-  }
+  for (auto& [place, copy] : captured_[sequence_.instance(instance.run, instance.task)]) reads.push_back(copy.view);
   std::vector<Copy> copies;
   std::vector<View> writes;
   for (const Access& access : task.writes) {
@@ -129,7 +140,11 @@ void Values::run_task(const Instance& instance) {
     copies.push_back(access.partition == -1 ? room_for(access) : copy_in(access, instance.run));
     writes.push_back(copies.back().view);
   }
-  run_body({plan_.bodies[task.body], reads, writes});
+  if (task.joint == -1) {
+    run_body({plan_.bodies[task.body], reads, writes});
+  } else {
+    run_joint(instance, writes);
+  }
   for (std::size_t w = 0; w < task.writes.size(); ++w) {
     const Access& access = task.writes[w];
     if (access.mode != Access::Mode::accumulate) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,10 +39,13 @@ class Values {
   Copy room_for(const Access& access) const;
   Copy copy_in(const Access& access, int run);
   void copy_out(const Copy& copy, const Access& access, int run);
+  // Fills a member's writes with what the joint makes of the members' reads.
+  void run_joint(const Instance& instance, std::span<const View> writes);
   void run_task(const Instance& instance);
 
   const verifier::Sequence& sequence_;
   const Plan& plan_;
+  std::vector<std::vector<TaskId>> joints_;
   const std::vector<PartsByName>& inputs_;
   std::vector<PartsByName> outputs_;
   std::vector<std::size_t> first_slot_;  // by buffer

@@ -1,4 +1,5 @@
 #include "exec/host/kernels/all.hpp"
+#include "tileway/error.hpp"
 
 namespace tileway::host {
 
@@ -31,13 +32,17 @@ void run_body(const Arguments& arguments) {
     case Body::Kind::embedding_bag:
       return embedding_bag(arguments);
     case Body::Kind::reduce_ranks:
-    case Body::Kind::all_reduce:  // the reads are those of all members
       return reduce_ranks(arguments);
     case Body::Kind::copy_rows:
       return copy_rows(arguments);
     case Body::Kind::zero_rows:
       return zero_rows(arguments);
+    case Body::Kind::all_reduce:
+    case Body::Kind::reduce_scatter:
+    case Body::Kind::exchange:
+      break;
   }
+  TW_ASSERT(!"a joint is no single member's");
 }
 
 }  // namespace tileway::host
