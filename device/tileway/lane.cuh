@@ -126,7 +126,7 @@ __device__ __forceinline__ void work(const Run& run, const LaneRow& lane, u8* sh
       bool loaded_ahead = false;
       if constexpr (Pipeline::kPresent) {
         loaded_ahead = row.a_map != kNoMap;
-        if (loaded_ahead) draining = any_worker(!Pipeline::multiply(run, views, position, shared, scratch));
+        if (loaded_ahead) draining = any_worker(!Pipeline::multiply(run, row, views, position, shared, scratch));
       }
       if (!loaded_ahead)
         Bodies::run(row.variant, {run.rows<BodyRow>(run.launch.bodies)[row.body], views, views + row.reads, row.reads,

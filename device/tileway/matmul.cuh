@@ -68,6 +68,7 @@ enum class MmaOperands { exact, tf32 };
 
 #ifdef __CUDACC__
 
+#include "tileway/epilogue.cuh"
 #include "tileway/scales.cuh"
 #include "tileway/team.cuh"
 
@@ -255,6 +256,17 @@ __device__ inline void stage_two(u8* tile, u32 row, u32 column, float first, flo
     *reinterpret_cast<float2*>(to) = make_float2(first, second);
   }
 }
+// There a product's epilogue goes on with the elements.
+template <typename Last, typename C, u32 kRows, u32 kColumns, typename AllParts, typename OnePart>
+__device__ inline void go_on(u8* tile, const AllParts& parts, const OnePart& part, u32 index) {
+  const Last last{parts.arguments.reads, parts.row_of(index), parts.column_of(index), static_cast<u32>(part.rows),
+                  static_cast<u32>(part.columns)};
+  sync_workers();
+#pragma unroll 8
+  for (u32 i = worker(); i < kRows * kColumns; i += kWorkers)
+    last.apply_to(tile + tile_byte<kColumns * sizeof(C)>(i / kColumns, i % kColumns * sizeof(C)), i / kColumns,
+                  i % kColumns);
+}
 // And from there to C, a Unit a worker, neighbours by neighbours: C may be a peer's.
 template <typename Unit, u32 kRows, u32 kColumns, typename A, typename T>
 __device__ inline void store_units(const u8* tile, const Part<A, T>& part) {
@@ -402,7 +414,7 @@ __device__ inline void scale(float (&sums)[4][4][4], const Scales& scales, u32 f
 }  // namespace matmul
 
 // T: float, bf16 or f16. Shared memory: matmul_plain_shared_bytes<T>().
-template <typename T>
+template <typename T, typename C = T, typename... Steps>
 __device__ inline void matmul_plain(const Arguments& arguments) {
   using Shape = MatmulPlain;
   u8* shared = arguments.shared;
@@ -411,7 +423,7 @@ __device__ inline void matmul_plain(const Arguments& arguments) {
   const u32 first_column = worker() % 16 * 4;
   const matmul::Parts<Shape::kRows, Shape::kColumns> parts{arguments};
   for (u32 index = 0; index < parts.count(); ++index) {
-    const matmul::Part<T, T> part = parts.template at<T>(index);
+    const matmul::Part<T, C> part = parts.template at<T, C>(index);
     matmul::Operand<T, Shape::kRows, Shape::kDepth, false> a{part.a, part.stride_a, {}};
     matmul::Operand<T, Shape::kDepth, Shape::kColumns, false> b{part.b, part.stride_b, {}};
     i64 left = part.depth;  // not yet loaded
@@ -450,12 +462,16 @@ __device__ inline void matmul_plain(const Arguments& arguments) {
       }
     }
     sync_workers();
+    using Last = Epilogue<T, C, Steps...>;
 #pragma unroll
     for (u32 i = 0; i < 8; ++i)
 #pragma unroll
       for (u32 j = 0; j < 4; j += 2)
-        matmul::stage_two<T, Shape::kColumns>(shared, first_row + i, first_column + j, sums[i][j], sums[i][j + 1]);
-    matmul::store<Shape::kRows, Shape::kColumns>(shared, parts.template at<T>(index));
+        matmul::stage_two<typename Last::Between, Shape::kColumns>(shared, first_row + i, first_column + j, sums[i][j],
+                                                                   sums[i][j + 1]);
+    if constexpr (sizeof...(Steps) > 0)
+      matmul::go_on<Last, C, Shape::kRows, Shape::kColumns>(shared, parts, part, index);
+    matmul::store<Shape::kRows, Shape::kColumns>(shared, parts.template at<T, C>(index));
   }
 }
 
@@ -511,9 +527,10 @@ __device__ __forceinline__ void add_products(float (&sums)[4][4][4], const Part<
 
 }  // namespace matmul
 
-// T: bf16 or f16 with exact operands, float with tf32. Shared memory: matmul_mma_shared_bytes<T>(). Of e4m3 the product
+// T: bf16 or f16 with exact operands, float with tf32. Steps are an epilogue's (epilogue.cuh), after which elements are
+// of C. Shared memory: matmul_mma_shared_bytes<T>(). Of e4m3 the product
 // is scaled, and C another type: see scaled_matmul.
-template <typename T, MmaOperands kOperands = MmaOperands::exact, typename C = T>
+template <typename T, MmaOperands kOperands = MmaOperands::exact, typename C = T, typename... Steps>
 __device__ inline void matmul_mma(const Arguments& arguments) {
   static_assert((sizeof(T) <= 2) == (kOperands == MmaOperands::exact),
                 "tensor cores multiply bf16, f16 and e4m3 exactly, and float only rounded to tf32");
@@ -537,14 +554,18 @@ __device__ inline void matmul_mma(const Arguments& arguments) {
       const Scales scales(arguments.reads, parts.row_of(index), parts.column_of(index), part.rows, part.columns);
       matmul::scale(sums, scales, first_row, first_column);
     }
+    using Last = Epilogue<T, C, Steps...>;
 #pragma unroll
     for (u32 i = 0; i < 4; ++i)
 #pragma unroll
       for (u32 j = 0; j < 4; ++j)
 #pragma unroll
         for (u32 e = 0; e < 4; e += 2)
-          matmul::stage_two<C, Shape::kColumns>(shared, first_row + 16 * i + lane / 4 + 4 * e,
-                                                first_column + 8 * j + lane % 4 * 2, sums[i][j][e], sums[i][j][e + 1]);
+          matmul::stage_two<typename Last::Between, Shape::kColumns>(shared, first_row + 16 * i + lane / 4 + 4 * e,
+                                                                     first_column + 8 * j + lane % 4 * 2,
+                                                                     sums[i][j][e], sums[i][j][e + 1]);
+    if constexpr (sizeof...(Steps) > 0)
+      matmul::go_on<Last, C, Shape::kRows, Shape::kColumns>(shared, parts, part, index);
     matmul::store<Shape::kRows, Shape::kColumns>(shared, parts.template at<Stored, C, Shape::kKMajorB>(index));
   }
 }

@@ -61,6 +61,7 @@ inline constexpr u32 kHopperStagingBytes = 8 * kHopperPieceBytes;
 #ifdef __CUDACC__
 
 #include "tileway/hopper.cuh"
+#include "tileway/epilogue.cuh"
 #include "tileway/scales.cuh"
 
 namespace tileway {
@@ -186,9 +187,12 @@ __device__ __forceinline__ void hopper_stage(u8* to, float first, float second) 
   else *reinterpret_cast<float2*>(to) = make_float2(first, second);
 }
 
-// One warp's 16 rows of sums, by pieces of a line through staging. Sixteen bytes a store where C's rows allow it.
-template <typename C, u32 kSums>
-__device__ __forceinline__ void hopper_store(const float (&sums)[kSums], const HopperOutput<C>& c, u8* staging) {
+// One warp's 16 rows of sums, by pieces of a line through staging, where the epilogue goes on with them. Sixteen bytes a
+// store where C's rows allow it.
+template <typename C, u32 kSums, typename T, typename... Steps>
+__device__ __forceinline__ void hopper_store(const float (&sums)[kSums], const HopperOutput<C>& c, u8* staging,
+                                             const Epilogue<T, C, Steps...>& epilogue) {
+  using Between = typename Epilogue<T, C, Steps...>::Between;
   constexpr u32 kLine = kHopperLine;
   constexpr u32 kLineColumns = kLine / sizeof(C);
   constexpr u32 kChunk = 16 / sizeof(C);  // elements
@@ -209,10 +213,20 @@ __device__ __forceinline__ void hopper_store(const float (&sums)[kSums], const H
     for (u32 j = 0; j < kLineColumns / 8; ++j) {
       const u32 i = first / 2 + 4 * j;
       const u32 chunk = (j * (kPair / 4) + lane % 4 / (16 / kPair) ^ lane / 4) * 16;
-      hopper_stage<C>(in + chunk, sums[i], sums[i + 1]);
-      hopper_stage<C>(in + 8 * kLine + chunk, sums[i + 2], sums[i + 3]);
+      hopper_stage<Between>(in + chunk, sums[i], sums[i + 1]);
+      hopper_stage<Between>(in + 8 * kLine + chunk, sums[i + 2], sums[i + 3]);
     }
     __syncwarp();
+    if constexpr (sizeof...(Steps) > 0) {
+#pragma unroll 8
+      for (u32 e = lane; e < 16 * kLineColumns; e += 32) {
+        const u32 row = e / kLineColumns;
+        const u32 column = e % kLineColumns;
+        epilogue.apply_to(piece + row * kLine + (column / kChunk ^ row % 8) * 16 + column % kChunk * sizeof(C),
+                          warp * 16 + row, first + column);
+      }
+      __syncwarp();
+    }
     uint4 quads[4];
 #pragma unroll
     for (u32 i = 0; i < 4; ++i) quads[i] = *reinterpret_cast<const uint4*>(out + 4 * i * kLine + out_chunk[i % 2]);
@@ -249,17 +263,17 @@ __device__ __forceinline__ void hopper_scale(float (&sums)[kSums], const Scales&
   }
 }
 
-// A tile of depth k, of e4m3 with the tile's Scales. A wait in vain makes the rest of it a formality, gone through all
+// A tile of depth k, of e4m3 with the tile's Scales; of others with its Epilogue. A wait in vain makes the rest of it a formality, gone through all
 // the same: warps of a warpgroup must not disagree about the products that they do together.
 //
 // Tensor cores keep few bits of sums of 8-bit products, so those add up only a stage, 128 of k, which is then added to
 // the others in fp32. Meanwhile the other warpgroup's products run.
-template <typename T, typename C, typename... TileScales>
+template <typename T, typename C, typename Last>
 __device__ __forceinline__ bool hopper_consume(const HopperRing<T>& ring, RingPosition& position, u32 k,
                                                const HopperOutput<C>& c, u8* staging, const Patience& patience,
-                                               const TileScales&... scales) {
+                                               const Last& last) {
   using Shape = HopperShape<T>;
-  static_assert(sizeof...(scales) == same_type<T, e4m3>, "e4m3 and nothing else has scales");
+  static_assert(same_type<Last, Scales> == same_type<T, e4m3>, "e4m3 and nothing else has scales");
   const u32 lane = worker() % 32;
   // The warpgroup's half of A, in bytes; told to the compiler to be the same throughout a warp.
   const u32 my_rows = __shfl_sync(0xffffffff, worker() / 128, 0) * (Shape::kBytesOfA / 2);
@@ -312,9 +326,12 @@ __device__ __forceinline__ bool hopper_consume(const HopperRing<T>& ring, RingPo
     wgmma_settle(sums);
     if (steps > 0 && lane == 0) mbarrier_arrive(ring.empty(read));
   }
-  (hopper_scale(sums, scales), ...);
+  if constexpr (same_type<Last, Scales>) hopper_scale(sums, last);
   there = __all_sync(0xffffffff, there);
-  if (there) hopper_store(sums, c, staging);
+  if (there) {
+    if constexpr (same_type<Last, Scales>) hopper_store(sums, c, staging, Epilogue<T, C>{});
+    else hopper_store(sums, c, staging, last);
+  }
   return there;
 }
 

@@ -28,14 +28,39 @@ __device__ __forceinline__ bool for_tiles(const View& c, const Body& body) {
   return true;
 }
 
-// Products of elements of type T, into C. What loader and workers each keep through the kernel is in a RingPosition.
-template <typename T, typename C = T>
+// One kind of a plan's products: a case of the generated switch, the type of C, and the steps of its epilogue.
+template <u32 variant, typename C, typename... Steps>
+struct HopperProduct {
+  static constexpr u32 kVariant = variant;
+
+  template <typename T>
+  __device__ static bool multiply(const HopperRing<T>& ring, RingPosition& position, const View* views, u32 reads,
+                                  u8* staging, const Patience& patience) {
+    const View& c = views[reads];
+    const auto depth = static_cast<u32>(views[0].extent[views[0].dims - 1]);
+    const auto matrix_size = static_cast<u32>(c.extent[c.dims - 2] * c.extent[c.dims - 1]);
+    return for_tiles<T>(c, [&](u32 m0, u32 n0, u32 matrix) {
+      const HopperOutput<C> output = hopper_output<T, C>(c, offset_at(c, matrix * matrix_size), m0, n0);
+      if constexpr (same_type<T, e4m3>) {
+        const Scales scales(views, m0, n0, output.rows, output.columns);
+        return hopper_consume(ring, position, depth, output, staging, patience, scales);
+      } else if constexpr (sizeof...(Steps) > 0) {
+        const Epilogue<T, C, Steps...> epilogue{views, m0, n0, output.rows, output.columns};
+        return hopper_consume(ring, position, depth, output, staging, patience, epilogue);
+      } else {
+        return hopper_consume(ring, position, depth, output, staging, patience, Epilogue<T, C>{});
+      }
+    });
+  }
+};
+
+// Products of elements of type T. What loader and workers each keep through the kernel is in a RingPosition.
+template <typename T, typename... Products>
 struct HopperPipeline {
   static constexpr bool kPresent = true;
   static constexpr u32 kRingBytes = HopperShape<T>::kRingBytes;
   static constexpr u32 kSharedBytes = kHopperStagingBytes;
   using Position = RingPosition;
-  static constexpr u32 kReads = same_type<T, e4m3> ? 4 : 2;  // the view of C follows
 
   __device__ static void begin(u8* ring) { hopper_init_ring(HopperRing<T>(ring)); }
   __device__ static void service_registers() { hopper_service_registers(); }
@@ -77,7 +102,7 @@ struct HopperPipeline {
         tensor_map_acquire(tile.a_map);
         tensor_map_acquire(tile.b_map);
         fence_async_proxy();
-        loaded = for_tiles<T>(views[kReads], [&](u32 m0, u32 n0, u32 matrix) {
+        loaded = for_tiles<T>(views[row.reads], [&](u32 m0, u32 n0, u32 matrix) {
           tile.m0 = m0;
           tile.n0 = n0;
           tile.a_batch = volume(a) == a.extent[a.dims - 2] * a.extent[a.dims - 1] ? 0 : matrix;
@@ -91,21 +116,15 @@ struct HopperPipeline {
   }
 
   // All workers: one product. False where it was given up.
-  __device__ static bool multiply(const Run& run, const View* views, RingPosition& position, u8* ring_memory,
-                                  u8* staging) {
+  __device__ static bool multiply(const Run& run, const TaskRow& row, const View* views, RingPosition& position,
+                                  u8* ring_memory, u8* staging) {
     const HopperRing<T> ring(ring_memory);
-    const View& c = views[kReads];
-    const auto depth = static_cast<u32>(views[0].extent[views[0].dims - 1]);
-    const auto matrix_size = static_cast<u32>(c.extent[c.dims - 2] * c.extent[c.dims - 1]);
-    return for_tiles<T>(c, [&](u32 m0, u32 n0, u32 matrix) {
-      const HopperOutput<C> output = hopper_output<T, C>(c, offset_at(c, matrix * matrix_size), m0, n0);
-      if constexpr (same_type<T, e4m3>) {
-        const Scales scales(views, m0, n0, output.rows, output.columns);
-        return hopper_consume(ring, position, depth, output, staging, patience(run), scales);
-      } else {
-        return hopper_consume(ring, position, depth, output, staging, patience(run));
-      }
-    });
+    bool done = false;
+    ((row.variant == Products::kVariant
+          ? void(done = Products::template multiply<T>(ring, position, views, row.reads, staging, patience(run)))
+          : void()),
+     ...);
+    return done;
   }
 };
 

@@ -7,6 +7,7 @@
 namespace tileway {
 
 inline constexpr u32 kMaxViewDims = 6;
+inline constexpr u32 kMaxSteps = 8;  // of an epilogue
 inline constexpr u32 kMaxViews = 40;  // of a task
 
 // The threads of a block; see team.cuh.
@@ -65,7 +66,8 @@ struct BodyRow {
   i32 to;
   u32 kind;
   u32 tf32;
-  u32 unused;
+  u32 steps;  // of an epilogue, which the kernel has as code: see step_row in src/exec/cuda/table.cpp
+  u32 step[kMaxSteps];
 };
 
 struct TaskRow {

@@ -54,6 +54,16 @@ template <typename A, typename B>
 inline constexpr bool same_type = false;
 template <typename A>
 inline constexpr bool same_type<A, A> = true;
+template <bool first, typename A, typename B>
+struct ConditionalOf {
+  using type = A;
+};
+template <typename A, typename B>
+struct ConditionalOf<false, A, B> {
+  using type = B;
+};
+template <bool first, typename A, typename B>
+using Conditional = typename ConditionalOf<first, A, B>::type;
 template <typename T>
 inline constexpr bool is_integer = same_type<T, i32> || same_type<T, i64>;
 

@@ -2,6 +2,7 @@
 // it means, and whoever lowers, proves, executes or simulates plans agrees on that page.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -85,6 +86,19 @@ struct Notify {
   After after = After::stores;
 };
 
+// What is done to each element of a product before it is stored: a pointwise function or a cast of what there is so far
+// and of elements in its place, rounded to `dtype`.
+struct Step {
+  static constexpr std::int32_t kSoFar = -1;
+  static constexpr std::int32_t kNone = -2;
+  bool cast = false;
+  Function function = Function::add;  // unless it casts; its operands are of `dtype` too
+  DType dtype = DType::f32;
+  std::array<std::int32_t, 3> operands{kNone, kNone, kNone};  // reads of the task, or kSoFar
+  friend bool operator==(const Step&, const Step&) = default;
+};
+inline constexpr std::size_t kMostSteps = 8;
+
 // What a task computes from its reads into its writes, both in the order of the lists. Kinds are kernels, not
 // operators.
 struct Body {
@@ -124,7 +138,9 @@ struct Body {
   std::int64_t rows = 0;
   std::int32_t from = 0;
   std::int32_t to = 0;
-  bool tf32 = false;  // operands, which are f32, are rounded to tf32 (Precision::tf32 in program.hpp)
+  bool tf32 = false;             // operands, which are f32, are rounded to tf32 (Precision::tf32 in program.hpp)
+  std::vector<Step> epilogue{};  // matmul of two dimensions: what follows on its elements, rounded to its dtype; reads
+                                 // that it names come behind the product's own two and broadcast as pointwise's
   friend bool operator==(const Body&, const Body&) = default;
 };
 inline constexpr int kBodyKindCount = 19;

@@ -27,8 +27,8 @@ class Schedule {
   // Overlapped, with every communication but all_to_all_v on the collective library: plans for it need a topology with
   // collective lanes, and where there is no all_to_all_v no rank needs to see another's memory.
   static Schedule collective(const Program& program);
-  // Overlapped, and every product or other computation that only a communication reads, and whose tiles each go to one
-  // place, is fused with it.
+  // Overlapped, with all legal fusions: of products with what is done to their elements, and of computations with the
+  // communication that takes their tiles.
   static Schedule fused(const Program& program);
   // Overlapped, with every matmul on the library of matrix products: plans for it need a topology with library lanes.
   static Schedule library(const Program& program);
@@ -39,6 +39,12 @@ class Schedule {
   // and producer is computed or communicated in the program; refused for all_to_all_v, whose parts are known only when
   // it runs. Throws Error (invalid) with the reason.
   Schedule& overlap(Tensor producer, Tensor consumer);
+  // Has the tasks of a matmul go on with the elements that they have: `function` is a pointwise function or a cast of
+  // `product`, which is a matmul of two dimensions or has been fused with one. Every step is rounded to its dtype as if
+  // it stood alone: same bits. Legal by compute lanes, for floating dtypes other than e4m3, where the result has the
+  // shape and the placement of the product, which nothing else reads and which is no output, for kMostSteps steps at
+  // most. Throws Error (invalid) with the reason otherwise.
+  Schedule& fuse_epilogue(Tensor product, Tensor function);
   // Has the tasks of `producer` write their tiles straight to where `communication` would bring them, a peer's memory
   // included, by compute lanes; overlaps the two. An all_reduce in two shots then has the sums written to all members
   // by the tasks that add. The communication's tiles are the producer's. With `last`, only the last so many tiles for
@@ -73,6 +79,8 @@ class Schedule {
   AllReduce all_reduce_of(int op) const;
   // What was chosen; copy where nothing was.
   Engine engine_of(int op) const;
+  // Whether an operation is done by the tasks of the one that reads it.
+  bool absorbed(int op) const { return absorbed_.contains(op); }
   // Of a communication: how many tiles for each destination its producer's tasks bring there themselves.
   int fused_tiles_of(int op) const;
 
@@ -86,6 +94,7 @@ class Schedule {
   std::map<int, AllReduce> all_reduces_;
   std::map<int, Engine> engines_;
   std::map<int, int> fused_;  // by communication: the last so many tiles
+  std::set<int> absorbed_;    // products, and steps on the way from them to the last
 };
 
 // A plan, and when the cost model expects each of its tasks to run.

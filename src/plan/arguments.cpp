@@ -56,6 +56,31 @@ bool fits_scaled_matmul(const Arguments& a) {
          a.reads[3][0] == 1 && scales(a.reads[3][1], out[1]);
 }
 
+// Its reads come in order, each once, behind the product's two; every step's operands are of its dtype, and the last
+// one's result is what is written.
+bool fits_epilogue(const Arguments& a) {
+  if (a.body.epilogue.size() > kMostSteps || (!a.body.epilogue.empty() && a.writes[0].size() != 2)) return false;
+  DType so_far = a.read_types[0];
+  std::size_t next = 2;
+  for (const Step& step : a.body.epilogue) {
+    const std::size_t count = step.cast ? 1 : static_cast<std::size_t>(operand_count(step.function));
+    if (!is_floating(step.dtype) || step.dtype == DType::e4m3 || step.dtype == DType::f64) return false;
+    for (std::size_t i = 0; i < step.operands.size(); ++i) {
+      if (i >= count) {
+        if (step.operands[i] != Step::kNone) return false;
+      } else if (step.operands[i] == Step::kSoFar) {
+        if (!step.cast && so_far != step.dtype) return false;
+      } else {
+        if (step.cast || step.operands[i] != static_cast<std::int32_t>(next) || next >= a.reads.size()) return false;
+        if (a.read_types[next] != step.dtype || !broadcasts(a.reads[next], a.writes[0])) return false;
+        ++next;
+      }
+    }
+    so_far = step.dtype;
+  }
+  return next == a.reads.size() && so_far == a.write_types[0];
+}
+
 bool fits_rows(const Arguments& a, std::size_t weights) {
   if (a.writes[0].empty() || a.reads[0] != a.writes[0]) return false;
   for (std::size_t i = 1; i <= weights; ++i) {
@@ -133,7 +158,7 @@ bool computes(Body::Kind kind) {
 }
 
 bool fits(const Arguments& a) {
-  if (a.body.tf32 && a.body.kind != Body::Kind::matmul) return false;
+  if ((a.body.tf32 || !a.body.epilogue.empty()) && a.body.kind != Body::Kind::matmul) return false;
   if (computes(a.body.kind) && !a.write_types.empty() && a.write_types[0] == DType::e4m3) return false;
   switch (a.body.kind) {
     case Body::Kind::none:
@@ -148,8 +173,9 @@ bool fits(const Arguments& a) {
              std::all_of(a.reads.begin(), a.reads.end(),
                          [&](const Dims& read) { return broadcasts(read, a.writes[0]); });
     case Body::Kind::matmul:
-      return a.counts(2, 1) && a.one_type() && is_floating(a.write_types[0]) &&
-             (!a.body.tf32 || a.write_types[0] == DType::f32) && fits_matmul(a);
+      return a.reads.size() >= 2 && a.writes.size() == 1 && a.read_types[0] == a.read_types[1] &&
+             is_floating(a.read_types[0]) && a.read_types[0] != DType::e4m3 &&
+             (!a.body.tf32 || a.read_types[0] == DType::f32) && fits_matmul(a) && fits_epilogue(a);
     case Body::Kind::scaled_matmul:
       return a.counts(4, 1) && fits_scaled_matmul(a);
     case Body::Kind::softmax:

@@ -113,6 +113,27 @@ Task task_from_json(const Reader& reader) {
   return task;
 }
 
+Value step_to_json(const Step& step) {
+  Value out{{"function", step.cast ? "cast" : name_of(step.function)}, {"dtype", name_of(step.dtype)}};
+  for (std::int32_t operand : step.operands) {
+    if (operand != Step::kNone) out["operands"].push_back(operand);
+  }
+  return out;
+}
+
+Step step_from_json(const Reader& reader) {
+  reader.only({"function", "dtype", "operands"});
+  Step step;
+  step.cast = reader.at("function").text() == "cast";
+  if (!step.cast) step.function = reader.at("function").name(parse_function);
+  step.dtype = reader.at("dtype").name(parse_dtype);
+  const std::vector<Reader> operands = reader.at("operands").items();
+  if (operands.size() > step.operands.size()) reader.at("operands").refuse("at most three operands");
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    step.operands[i] = static_cast<std::int32_t>(operands[i].integer(Step::kSoFar, kMany));
+  return step;
+}
+
 Value body_to_json(const Body& body) {
   Value out{{"kind", name_of(body.kind)}};
   const Body fresh;
@@ -126,11 +147,12 @@ Value body_to_json(const Body& body) {
   if (body.from != fresh.from) out["from"] = body.from;
   if (body.to != fresh.to) out["to"] = body.to;
   if (body.tf32) out["tf32"] = true;
+  for (const Step& step : body.epilogue) out["epilogue"].push_back(step_to_json(step));
   return out;
 }
 
 Body body_from_json(const Reader& reader) {
-  reader.only({"kind", "function", "op", "value", "dim", "dims", "first", "rows", "from", "to", "tf32"});
+  reader.only({"kind", "function", "op", "value", "dim", "dims", "first", "rows", "from", "to", "tf32", "epilogue"});
   constexpr std::int64_t kRows = std::int64_t{1} << 40;
   Body body;
   body.kind = reader.at("kind").name(parse_body_kind);
@@ -144,6 +166,9 @@ Body body_from_json(const Reader& reader) {
   if (reader.has("from")) body.from = index_from(reader.at("from"));
   if (reader.has("to")) body.to = index_from(reader.at("to"));
   if (reader.has("tf32")) body.tf32 = reader.at("tf32").boolean();
+  if (reader.has("epilogue")) {
+    for (const Reader& item : reader.at("epilogue").items()) body.epilogue.push_back(step_from_json(item));
+  }
   return body;
 }
 

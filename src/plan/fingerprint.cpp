@@ -67,9 +67,13 @@ class Hash {
     const auto& [signal, amount, scope, after] = notify;
     add_all(signal, amount, scope, after);
   }
+  void add(const Step& step) {
+    const auto& [cast, function, dtype, operands] = step;
+    add_all(cast, function, dtype, operands[0], operands[1], operands[2]);
+  }
   void add(const Body& body) {
-    const auto& [kind, function, op, value, dim, dims, first, rows, from, to, tf32] = body;
-    add_all(kind, function, op, value, dim, dims, first, rows, from, to, tf32);
+    const auto& [kind, function, op, value, dim, dims, first, rows, from, to, tf32, epilogue] = body;
+    add_all(kind, function, op, value, dim, dims, first, rows, from, to, tf32, epilogue);
   }
   void add(const Partition& partition) {
     const auto& [to, target] = partition;

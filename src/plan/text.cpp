@@ -28,6 +28,8 @@ std::string task_text(const Plan& plan, TaskId id) {
   std::string text = fmt::format("  {:>5} {:<24} {}", id, plan.origins[task.origin], name_of(body.kind));
   if (body.kind == Body::Kind::pointwise) text += fmt::format(" {}", name_of(body.function));
   if (body.tf32) text += " tf32";
+  for (const Step& step : body.epilogue)
+    text += fmt::format(", {}", step.cast ? name_of(step.dtype) : name_of(step.function));
   if (task.joint != -1) text += fmt::format(", joint {}", task.joint);
   if (task.after_previous) text += ", after the one before has stored";
   text += "\n";

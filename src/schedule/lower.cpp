@@ -89,6 +89,7 @@ void Lowering::bind(int index) {
 
 void Lowering::lower_op(int index, std::int32_t origin) {
   const Op& op = op_at(index);
+  if (schedule_.absorbed(index)) return;
   if (op.kind == OpKind::input || op.kind == OpKind::constant) {
     bind(index);
   } else if (op.kind == OpKind::all_to_all_v) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "lang/access.hpp"
 #include "schedule/lowering.hpp"
@@ -37,8 +38,20 @@ int result_dim(const Op& op, std::size_t k, const TensorType& source) {
 
 }  // namespace
 
+std::vector<int> Lowering::chain_of(int index) const {
+  std::vector<int> chain{index};
+  while (true) {
+    const std::vector<int>& operands = op_at(chain.front()).operands;
+    const auto before =
+        std::find_if(operands.begin(), operands.end(), [&](int operand) { return schedule_.absorbed(operand); });
+    if (before == operands.end()) return chain;
+    chain.insert(chain.begin(), *before);
+  }
+}
+
 Tiling Lowering::compute_tiling(int index, int member) const {
   const Op& op = op_at(index);
+  const std::vector<int> chain = chain_of(index);
   const Shape local = op.type.local_shape(member);
   // All members cut alike, by what suits the one with most.
   Shape most = local;
@@ -47,9 +60,12 @@ Tiling Lowering::compute_tiling(int index, int member) const {
     if (volume(other) > volume(most)) most = other;
   }
   const Topology& topology = graph_.plan.topology;
-  Shape tile = computer(index) == Engine::library ? default_library_tile(most, members_of(op.type), topology)
-                                                  : default_tile(op, most, members_of(op.type), topology);
-  if (const Shape* chosen = schedule_.tile_of(index)) tile = *chosen;
+  Shape tile = computer(index) == Engine::library
+                   ? default_library_tile(most, members_of(op.type), topology)
+                   : default_tile(op_at(chain.front()), most, members_of(op.type), topology);
+  for (int link : chain) {
+    if (const Shape* chosen = schedule_.tile_of(link)) tile = *chosen;
+  }
   // A tile that an overlapped consumer sends on should not straddle two destinations.
   std::vector<std::vector<std::int64_t>> fixed(local.size());
   for (std::size_t c = index + 1; c < program_.ops().size(); ++c) {
@@ -62,13 +78,16 @@ Tiling Lowering::compute_tiling(int index, int member) const {
     for (int m = 0; m < members_of(consumer.type); ++m) fixed[dim].push_back(consumer.type.shard_start(m) - own);
   }
   // Nor one that reads a gathered operand two sources.
-  for (std::size_t k = 0; k < op.operands.size(); ++k) {
-    const Op& producer = op_at(op.operands[k]);
-    if (producer.kind != OpKind::all_gather || !fine(op.operands[k], index)) continue;
-    const TensorType& source = op_at(producer.operands[0]).type;
-    const int dim = result_dim(op, k, source);
-    if (dim < 0 || op.type.placement.is_shard(dim)) continue;
-    for (int m = 0; m < members_of(source); ++m) fixed[dim].push_back(source.shard_start(m));
+  for (int link : chain) {
+    const Op& its = op_at(link);
+    for (std::size_t k = 0; k < its.operands.size(); ++k) {
+      const Op& producer = op_at(its.operands[k]);
+      if (producer.kind != OpKind::all_gather || !fine(its.operands[k], link)) continue;
+      const TensorType& source = op_at(producer.operands[0]).type;
+      const int dim = result_dim(its, k, source);
+      if (dim < 0 || op.type.placement.is_shard(dim)) continue;
+      for (int m = 0; m < members_of(source); ++m) fixed[dim].push_back(source.shard_start(m));
+    }
   }
   Tiling tiling;
   for (std::size_t d = 0; d < local.size(); ++d) {
@@ -138,8 +157,23 @@ Body Lowering::body_of(const Op& op, int member) const {
   return body;
 }
 
+std::vector<Step> Lowering::epilogue_of(const std::vector<int>& chain) const {
+  std::vector<Step> steps;
+  auto next = static_cast<std::int32_t>(op_at(chain.front()).operands.size());  // of the task's reads
+  for (std::size_t i = 1; i < chain.size(); ++i) {
+    const Op& op = op_at(chain[i]);
+    Step step{.cast = op.kind == OpKind::cast, .dtype = op.type.dtype};
+    if (!step.cast) step.function = op.function;
+    for (std::size_t k = 0; k < op.operands.size(); ++k)
+      step.operands[k] = op.operands[k] == chain[i - 1] ? Step::kSoFar : next++;
+    steps.push_back(step);
+  }
+  return steps;
+}
+
 void Lowering::lower_compute(int index, std::int32_t origin) {
   const Op& op = op_at(index);
+  const std::vector<int> chain = chain_of(index);
   const Engine engine = computer(index);
   TW_REQUIRE(graph_.plan.topology.lanes_of(engine) > 0, ErrorKind::invalid,
              .where = fmt::format("{}, {}", program_.name(), graph_.plan.origins[origin]),
@@ -154,18 +188,27 @@ void Lowering::lower_compute(int index, std::int32_t origin) {
       graph_.plan.buffers.pop_back();
       held.buffer = held_[op.operands[0]][member].buffer;
     }
-    const Body body = body_of(op, member);
+    Body body = body_of(op_at(chain.front()), member);
+    body.epilogue = epilogue_of(chain);
     std::vector<TaskId> tasks;
     for (std::size_t cell = 0; cell < held.tiling.count(); ++cell) {
       const Box box = held.tiling.box(cell);
       std::vector<Access> reads;
-      for (std::size_t k = in_place ? 1 : 0; k < op.operands.size(); ++k) {
-        reads.push_back(reading(held_[op.operands[k]][member], operand_box(program_, op, k, member, box)));
+      std::vector<std::pair<int, int>> edges;  // by read: from an operation to one of the chain
+      for (int link : chain) {
+        const std::vector<int>& operands = op_at(link).operands;
+        for (std::size_t k = in_place ? 1 : 0; k < operands.size(); ++k) {
+          if (schedule_.absorbed(operands[k])) continue;
+          reads.push_back(reading(held_[operands[k]][member], operand_box(program_, op_at(link), k, member, box)));
+          edges.emplace_back(operands[k], link);
+        }
       }
-      const TaskId task = graph_.add_task(engine, held.rank, origin, body, reads, {writing(held.buffer, box)});
-      for (std::size_t k = in_place ? 1 : 0; k < op.operands.size(); ++k) {
-        Held& operand = held_[op.operands[k]][member];
-        graph_.depend(task, operand, reads[in_place ? k - 1 : k].box, fine(op.operands[k], index));
+      // It bears the name of what it begins with.
+      const std::int32_t its_origin = origin - (index - chain.front());
+      const TaskId task = graph_.add_task(engine, held.rank, its_origin, body, reads, {writing(held.buffer, box)});
+      for (std::size_t r = 0; r < reads.size(); ++r) {
+        const auto [from, to] = edges[r];
+        graph_.depend(task, held_[from][member], reads[r].box, fine(from, to));
       }
       held.writers[cell].push_back(task);
       tasks.push_back(task);

@@ -46,8 +46,12 @@ class Lowering {
 
   // lower_compute.cpp
   void lower_compute(int index, std::int32_t origin);
+  // The operations that the tasks of one do: a product and the steps behind it, or just the one.
+  std::vector<int> chain_of(int index) const;
   Tiling compute_tiling(int index, int member) const;
   Body body_of(const Op& op, int member) const;
+  // As many steps as operations behind the first.
+  std::vector<Step> epilogue_of(const std::vector<int>& chain) const;
 
   // lower_communication.cpp
   void lower_communication(int index, std::int32_t origin);

@@ -25,6 +25,52 @@ std::string obstacle(const Program& program, int producer, int consumer) {
   return {};
 }
 
+// Why nothing but `reader` may need the result of `op`; empty if nothing else does.
+std::string other_readers(const Program& program, int op, int reader) {
+  for (std::size_t i = 0; i < program.ops().size(); ++i) {
+    const std::vector<int>& operands = program.ops()[i].operands;
+    if (static_cast<int>(i) != reader && std::find(operands.begin(), operands.end(), op) != operands.end())
+      return "another operation reads the producer's result";
+  }
+  for (const Program::Output& output : program.outputs()) {
+    if (output.op == op) return "the producer's result is an output";
+  }
+  return {};
+}
+
+// The operand that continues a chain of steps to the left; -1 at its beginning, a product, or where there is none.
+int absorbed_operand(const Program& program, const std::set<int>& absorbed, int op) {
+  for (int operand : program.ops()[op].operands) {
+    if (absorbed.contains(operand)) return operand;
+  }
+  return -1;
+}
+
+// Why the tasks of a product cannot do `function` too; empty if they can.
+std::string obstacle_to_epilogue(const Program& program, const std::set<int>& absorbed, int product, int function) {
+  const Op& from = program.ops()[product];
+  const Op& to = program.ops()[function];
+  const auto floating = [](const Op& op) { return is_floating(op.type.dtype) && op.type.dtype != DType::e4m3; };
+  if (to.kind != OpKind::pointwise && to.kind != OpKind::cast) return "it is no function of single elements";
+  if (std::find(to.operands.begin(), to.operands.end(), product) == to.operands.end())
+    return "it does not read the product";
+  std::size_t steps = 1;
+  int first = product;
+  for (int before = absorbed_operand(program, absorbed, first); before != -1; ++steps) {
+    first = before;
+    before = absorbed_operand(program, absorbed, first);
+  }
+  if (program.ops()[first].kind != OpKind::matmul) return "there is no matmul to go on with";
+  if (absorbed_operand(program, absorbed, function) != -1) return "it goes on with another product";
+  if (from.type.shape.size() != 2) return "the product has more than two dimensions";
+  if (!floating(from) || !floating(to)) return "elements are computed in f32, bf16 or f16";
+  if (from.type.shape != to.type.shape || from.type.group != to.type.group ||
+      !(from.type.placement == to.type.placement))
+    return "the result has another shape or placement than the product";
+  if (steps > kMostSteps) return fmt::format("more than {} steps", kMostSteps);
+  return other_readers(program, product, function);
+}
+
 // Why the producer's tasks cannot do what the communication would; empty if they can.
 std::string obstacle_to_fusion(const Program& program, int producer, int communication) {
   const Op& from = program.ops()[producer];
@@ -33,20 +79,13 @@ std::string obstacle_to_fusion(const Program& program, int producer, int communi
     return "not every tile of it goes to one place";
   if (std::string reason = obstacle(program, producer, communication); !reason.empty()) return reason;
   if (is_communication(from.kind) || from.kind == OpKind::update) return "the producer is not a computation";
-  for (std::size_t i = 0; i < program.ops().size(); ++i) {
-    const std::vector<int>& operands = program.ops()[i].operands;
-    if (static_cast<int>(i) != communication && std::find(operands.begin(), operands.end(), producer) != operands.end())
-      return "another operation reads the producer's result";
-  }
+  if (std::string reason = other_readers(program, producer, communication); !reason.empty()) return reason;
   if (to.type.placement.is_shard()) {
     const auto dim = static_cast<std::size_t>(to.type.placement.dim);
     for (std::size_t m = 0; m < program.groups()[from.type.group].size(); ++m) {
       if (keeps_whole(from, program, static_cast<int>(m), dim))
         return fmt::format("the producer's tiles take dimension {} whole, and go to several members", dim);
     }
-  }
-  for (const Program::Output& output : program.outputs()) {
-    if (output.op == producer) return "the producer's result is an output";
   }
   return {};
 }
@@ -71,6 +110,10 @@ Schedule Schedule::fused(const Program& program) {
   schedule.name_ = "fused";
   for (std::size_t i = 0; i < program.ops().size(); ++i) {
     const auto index = static_cast<int>(i);
+    for (int operand : program.ops()[i].operands) {
+      if (!schedule.absorbed(operand) && obstacle_to_epilogue(program, schedule.absorbed_, operand, index).empty())
+        schedule.absorbed_.insert(operand);
+    }
     if (is_communication(program.ops()[i].kind) &&
         obstacle_to_fusion(program, program.ops()[i].operands[0], index).empty())
       schedule.fused_[index] = std::numeric_limits<int>::max();
@@ -120,6 +163,18 @@ Schedule& Schedule::overlap(Tensor producer, Tensor consumer) {
                       described(program.ops()[consumer.index()]),
              .what = reason);
   overlap_.emplace(producer.index(), consumer.index());
+  return *this;
+}
+
+Schedule& Schedule::fuse_epilogue(Tensor product, Tensor function) {
+  const Program& program = product.program();
+  const std::string where =
+      "fusion of " + described(program.ops()[product.index()]) + " with " + described(program.ops()[function.index()]);
+  const std::string reason = obstacle_to_epilogue(program, absorbed_, product.index(), function.index());
+  TW_REQUIRE(reason.empty(), ErrorKind::invalid, .where = where, .what = reason);
+  TW_REQUIRE(engine_of(product.index()) != Engine::library, ErrorKind::invalid, .where = where,
+             .what = "a library multiplies");
+  absorbed_.insert(product.index());
   return *this;
 }
 
@@ -182,6 +237,8 @@ Schedule& Schedule::engine(Tensor value, Engine engine) {
     TW_REQUIRE(op.kind == OpKind::matmul, ErrorKind::invalid, .where = where,
                .what = "the library has matrix products only", .expected = "a matmul",
                .got = std::string(name_of(op.kind)), .hint = "Leave it to compute lanes");
+    TW_REQUIRE(!absorbed(index), ErrorKind::invalid, .where = where,
+               .what = "its tasks go on with what is done to its elements");
   } else {
     const bool back = op.kind == OpKind::matmul && engine == Engine::compute;
     TW_REQUIRE(is_communication(op.kind) || back, ErrorKind::invalid, .where = where,

@@ -82,7 +82,7 @@ TEST(CudaExecutor, ProcessesCompileAllKernels) {
   for (const Operator& op : operators()) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::e4m3}) {
       if (!testing::takes(op, dtype)) continue;
-      for (const char* name : {"unfused", "overlapped"}) {
+      for (const char* name : {"unfused", "overlapped", "fused"}) {
         for (const auto& size : sizes()) {
           for (int ranks : {1, 2, 3}) {
             for (int copy : {0, 1}) {
@@ -147,7 +147,7 @@ TEST(CudaExecutor, EveryOperatorGivesTheInterpretersValues) {
         for (const DType dtype :
              {std::vector{DType::f16, DType::bf16, DType::f32, DType::bf16}[ranks - 1], DType::e4m3}) {
           if (!testing::takes(op, dtype)) continue;
-          for (const char* name : {"unfused", "overlapped"}) {
+          for (const char* name : {"unfused", "overlapped", "fused"}) {
             expect_right(op, ranks, dtype, size, name, shared_topology(ranks));
             ASSERT_FALSE(HasFailure()) << op.name << " " << name << " " << name_of(dtype);
           }

@@ -111,7 +111,7 @@ __device__ __forceinline__ void walk(const Job& job) {
         done = hopper_consume(ring, position, job.k, output, staging, patience,
                               Scales(reads, at.m0, at.n0, output.rows, output.columns));
       } else {
-        done = hopper_consume(ring, position, job.k, output, staging, patience);
+        done = hopper_consume(ring, position, job.k, output, staging, patience, Epilogue<T, C>{});
       }
       if (!any_worker(!done)) continue;
       if (worker() == 0) atomicAdd(failed, 1u);

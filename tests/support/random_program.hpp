@@ -62,6 +62,13 @@ class RandomProgram {
       }
       if (is_communication(p.ops()[i].kind) && below(3) == 0) s.group(value, 1 + below(3));
       if (p.ops()[i].kind == OpKind::all_reduce && below(2) == 0) s.all_reduce(value, AllReduce::one_shot);
+      for (int operand : p.ops()[i].operands) {
+        if (s.absorbed(operand) || below(2) == 0) continue;
+        try {
+          s.fuse_epilogue(Tensor(&p, operand), value);
+        } catch (const Error&) {  // not legal: no product, or somebody else reads it
+        }
+      }
       if (!is_communication(p.ops()[i].kind) || below(2) == 0) continue;
       try {
         s.fuse(Tensor(&p, p.ops()[i].operands[0]), value, below(3));

@@ -33,6 +33,27 @@ Access access_of(const Addresses& addresses, const View& view) {
   return access;
 }
 
+static_assert(kMaxSteps == kMostSteps);
+
+u32 size_of_list(const auto& list) { return static_cast<u32>(list.size()); }
+
+// Seven bits of function, one of casts, four of dtype; then six for each operand, counted from Step::kNone.
+u32 step_row(const Step& step) {
+  u32 row = static_cast<u32>(step.function) | static_cast<u32>(step.cast) << 7 | static_cast<u32>(step.dtype) << 8;
+  for (std::size_t i = 0; i < step.operands.size(); ++i)
+    row |= static_cast<u32>(step.operands[i] - Step::kNone) << (12 + 6 * i);
+  return row;
+}
+
+Step step_of(u32 row) {
+  Step step{.cast = (row >> 7 & 1) != 0,
+            .function = static_cast<tileway::Function>(row & 127),
+            .dtype = static_cast<DType>(row >> 8 & 15)};
+  for (std::size_t i = 0; i < step.operands.size(); ++i)
+    step.operands[i] = static_cast<std::int32_t>(row >> (12 + 6 * i) & 63) + Step::kNone;
+  return step;
+}
+
 BodyRow body_row(const Body& body) {
   BodyRow row{};
   row.value = body.value;
@@ -46,10 +67,10 @@ BodyRow body_row(const Body& body) {
   row.to = body.to;
   row.kind = static_cast<u32>(body.kind);
   row.tf32 = body.tf32;
+  row.steps = size_of_list(body.epilogue);
+  for (u32 i = 0; i < row.steps; ++i) row.step[i] = step_row(body.epilogue[i]);
   return row;
 }
-
-u32 size_of_list(const auto& list) { return static_cast<u32>(list.size()); }
 
 }  // namespace
 
@@ -158,7 +179,10 @@ Plan read_table(const Table& table, const Addresses& addresses, int rank) {
             .rows = row.rows,
             .from = row.from,
             .to = row.to,
-            .tf32 = row.tf32 != 0};
+            .tf32 = row.tf32 != 0,
+            .epilogue = {}};
+    require(row.steps <= kMaxSteps, "an epilogue of too many steps");
+    for (u32 i = 0; i < row.steps; ++i) body.epilogue.push_back(step_of(row.step[i]));
     for (std::size_t d = 0; d < dims; ++d) body.dims.push_back(row.dims[d]);
   }
   for (const auto* lanes : {&table.lanes, &table.stream_lanes}) {

@@ -42,23 +42,35 @@ std::string bits(DType dtype) { return fmt::format("u{}", 8 * size_of(dtype)); }
 bool scaled(const std::string& variant) { return variant.starts_with("scaled_matmul"); }
 bool multiplies(const std::string& variant) { return variant.starts_with("matmul") || scaled(variant); }
 
+// "Apply<Function::add, bf16, kSoFar, 2>": of device/tileway/epilogue.cuh.
+std::string step_text(const Step& step) {
+  if (step.cast) return fmt::format("Cast<{}>", element(step.dtype));
+  std::string text = fmt::format("Apply<Function::{}, {}", name_of(step.function), element(step.dtype));
+  for (std::int32_t operand : step.operands) {
+    if (operand != Step::kNone) text += operand == Step::kSoFar ? ", kSoFar" : fmt::format(", {}", operand);
+  }
+  return text + ">";
+}
+
+// What is stored: "bf16", and the steps on the way there.
+std::string result_text(const Body& body, DType dtype) {
+  std::string text = element(dtype);
+  for (const Step& step : body.epilogue) text += ", " + step_text(step);
+  return text;
+}
+
 // Tensor cores multiply f32 only if it may be rounded.
-std::string product(DType dtype, bool tf32) {
-  if (tf32) return "matmul_mma<float, MmaOperands::tf32>";
-  return fmt::format("{}<{}>", dtype == DType::f32 ? "matmul_plain" : "matmul_mma", element(dtype));
+std::string product(const Body& body, DType operands, DType result) {
+  const std::string rest = body.epilogue.empty() ? "" : ", " + result_text(body, result);
+  if (body.tf32) return fmt::format("matmul_mma<float, MmaOperands::tf32{}>", rest);
+  if (operands == DType::f32) return fmt::format("matmul_plain<float{}>", rest);
+  return fmt::format("matmul_mma<{}{}{}>", element(operands), rest.empty() ? "" : ", MmaOperands::exact", rest);
 }
 
 // What asks for the shared memory of a product: of all that its variant says only the type of the elements matters.
 std::string shared_bytes(const std::string& product) {
   std::string call = product.substr(0, product.find_first_of(",>")) + ">()";
   return call.insert(call.find('<'), "_shared_bytes");
-}
-
-// What loads ahead for a product: "HopperPipeline<bf16>".
-std::string pipeline(const std::string& product) {
-  std::string types = product.substr(product.find('<'));
-  if (scaled(product)) types.insert(1, "e4m3, ");
-  return "HopperPipeline" + types;
 }
 
 void require_fp8(const std::string& architecture) {  // as sm_90a
@@ -85,7 +97,7 @@ std::string variant_of(const Plan& plan, const Task& task) {
     case Body::Kind::cast:
       return fmt::format("cast<{}, {}>", element(read(0)), element(write()));
     case Body::Kind::matmul:
-      return product(write(), body.tf32);
+      return product(body, read(0), write());
     case Body::Kind::gather_rows:
       return fmt::format("gather_rows<{}, {}>", bits(write()), element(read(1)));
     case Body::Kind::embedding_bag:
@@ -112,22 +124,32 @@ KernelText::KernelText(const Plan& plan, std::string architecture, const std::ma
     : architecture_(std::move(architecture)) {
   const PlanLayout layout(plan);
   const Addresses addresses{plan, layout, std::vector<Address>(plan.ranks()), 0, brought};
-  std::set<std::string> products;
+  std::map<std::string, std::string> products;  // variants, and what a pipeline is told of each
+  std::set<DType> operands;
   bool all_loadable = true;
   for (const Lane& lane : plan.lanes) {
     if (lane.engine != Engine::compute) continue;
     for (TaskId id : lane.tasks) {
-      const std::string variant = variant_of(plan, plan.tasks[id]);
+      const Task& task = plan.tasks[id];
+      const std::string variant = variant_of(plan, task);
       numbers_.emplace(variant, 0);
       if (!multiplies(variant)) continue;
       if (scaled(variant)) require_fp8(architecture_);
-      products.insert(variant);
-      all_loadable = all_loadable && loadable(addresses, plan.tasks[id]).has_value();
+      products[variant] = result_text(plan.bodies[task.body], plan.buffers[task.writes[0].buffer].dtype);
+      operands.insert(plan.buffers[task.reads[0].buffer].dtype);
+      all_loadable = all_loadable && loadable(addresses, task).has_value();
     }
   }
-  if (architecture_ == "sm_90a" && products.size() == 1 && all_loadable) ahead_ = *products.begin();
   std::uint32_t number = 0;
   for (auto& [variant, its_number] : numbers_) its_number = number++;
+  if (architecture_ != "sm_90a" || operands.size() != 1 || !all_loadable) return;
+  pipeline_ = "HopperPipeline<" + element(*operands.begin());
+  for (const auto& [variant, result] : products) {
+    ahead_.insert(variant);
+    pipeline_ +=
+        fmt::format(",\n                                   HopperProduct<{}, {}>", numbers_.at(variant), result);
+  }
+  pipeline_ += ">";
 }
 
 std::string KernelText::products_text() const {
@@ -151,7 +173,7 @@ std::string KernelText::source() const {
   std::string cases;
   std::string shared = "0";
   for (const auto& [variant, number] : numbers_) {
-    if (variant == ahead_) continue;
+    if (loads_ahead(variant)) continue;
     functions += fmt::format("__device__ __noinline__ void body_{}(const Arguments& arguments) {{ {}(arguments); }}\n",
                              number, variant);
     cases += fmt::format("      case {0}:\n        return body_{0}(arguments);\n", number);
@@ -179,8 +201,7 @@ extern "C" __global__ void __launch_bounds__(tileway::kBlockThreads, 1)
 }}
 extern "C" __global__ void tileway_clock(tileway::u64* time) {{ *time = tileway::now_ns(); }}
 )",
-                     ahead_.empty() ? "" : "#include \"tileway/pipeline.cuh\"", functions,
-                     ahead_.empty() ? "NoPipeline" : pipeline(ahead_), cases, shared);
+                     ahead_.empty() ? "" : "#include \"tileway/pipeline.cuh\"", functions, pipeline_, cases, shared);
 }
 
 }  // namespace tileway::cuda

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 #include "runtime/cuda/driver.hpp"
@@ -25,7 +26,7 @@ class KernelText {
   std::uint32_t number(const std::string& variant) const { return numbers_.at(variant); }
   // Whether a service warp loads for it (device/tileway/pipeline.cuh). So on Hopper where the plan's products are of
   // one type of 16 bits or 8 and TMA can take the operands of all; the workers do it by themselves everywhere else.
-  bool loads_ahead(const std::string& variant) const { return variant == ahead_; }
+  bool loads_ahead(const std::string& variant) const { return ahead_.contains(variant); }
   bool loads_ahead() const { return !ahead_.empty(); }
   std::string source() const;
   // How the plan's products are multiplied, for a person.
@@ -34,7 +35,8 @@ class KernelText {
 
  private:
   std::string architecture_;
-  std::string ahead_;
+  std::set<std::string> ahead_;  // products, all of one type
+  std::string pipeline_ = "NoPipeline";
   std::map<std::string, std::uint32_t> numbers_;
 };
 

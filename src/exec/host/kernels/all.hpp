@@ -11,6 +11,7 @@ void transpose(const Arguments& arguments);
 void pointwise(const Arguments& arguments);
 void matmul(const Arguments& arguments);
 void scaled_matmul(const Arguments& arguments);
+void matmul_and_more(const Arguments& arguments);
 void softmax(const Arguments& arguments);
 void layer_norm(const Arguments& arguments);
 void rms_norm(const Arguments& arguments);

@@ -14,7 +14,7 @@ void run_body(const Arguments& arguments) {
     case Body::Kind::pointwise:
       return pointwise(arguments);
     case Body::Kind::matmul:
-      return matmul(arguments);
+      return arguments.body.epilogue.empty() ? matmul(arguments) : matmul_and_more(arguments);
     case Body::Kind::scaled_matmul:
       return scaled_matmul(arguments);
     case Body::Kind::softmax:
