@@ -134,8 +134,11 @@ class CudaExecutor final : public Executor {
 
   // Puts a run in the stream, after what is in it, and returns at once; allocates nothing and waits for nothing. The
   // stream may be capturing: the graph can be replayed any number of times, and where the plan has joints it is
-  // destroyed before the executor. Two runs of one executor must not be in
-  // flight at once. Inputs and outputs are read and written where address() says.
+  // destroyed before the executor. Two runs of one executor must not be in flight at once; those of several may, in
+  // several streams. Where they do not fit the GPU together, they follow each other in the order in which they are
+  // enqueued, which is then the same on every rank. That holds where each rank has a GPU; else, and for graphs that are
+  // replayed beside other runs, the caller sees to it that they fit or orders them. Inputs and outputs are read and
+  // written where address() says.
   void enqueue(Stream stream);
   // Waits until everything enqueued in the stream has ended. Throws as run() does for what went wrong in it. Where the
   // plan has joints nothing else ends a stream that waits for a lost rank, and no result is good before this returns.

@@ -35,7 +35,7 @@ std::vector<int> left(const std::vector<Rank>& ranks, Engine engine, int a_multi
     const Rank& rank = ranks[group.rank()];
     const Gpu gpu{.uuid = rank.gpu, .multiprocessors = 132};
     try {
-      free[group.rank()] = require_fit(group, plan, gpu, rank.blocks, 132 * a_multiprocessor);
+      free[group.rank()] = require_fit(group, plan, gpu, rank.blocks, 132 * a_multiprocessor).free_multiprocessors;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::invalid);
       refusals[group.rank()] = error.what();

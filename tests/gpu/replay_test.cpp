@@ -207,6 +207,34 @@ TEST(CudaReplay, EagerAndCapturedRunsOfTwoOperatorsOnTwoStreamsDoNotDisturbEachO
   fmt::print("{} runs of each rank\n", runs / 2);
 }
 
+// Each alone takes all of a GPU: whichever came second would wait for blocks that never end.
+TEST(CudaReplay, RunsThatDoNotFitTogetherFollowEachOther) {
+  if (cuda::gpus().size() < 2) {
+    fmt::print("skipped: it needs two GPUs\n");
+    return;
+  }
+  const std::vector<std::int64_t> size{4096, 4096, 256};
+  const Program first = make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, size);
+  const Program second = make_program(find_operator("gemm_reduce_scatter"), 2, DType::bf16, size);
+  const ProvenPlan first_plan = plan_of(first, "ranks=2,lanes=132,copy=0");
+  const ProvenPlan second_plan = plan_of(second, "ranks=2,lanes=132,copy=0");
+  const int runs = wanted_runs() / 50;
+  Group::threads(2, [&](Group& group) {
+    std::vector<int> everyone{0, 1};
+    Group other = group.subgroup(everyone);
+    Loop one(group, first, first_plan, 2000);
+    Loop two(other, second, second_plan, 2000);
+    for (int i = 0; i < runs; ++i) {
+      one.enqueue();
+      two.enqueue();
+    }
+    one.finish();
+    two.finish();
+    EXPECT_EQ(one.found(), std::make_pair(static_cast<std::uint32_t>(runs), std::uint64_t{0}));
+    EXPECT_EQ(two.found(), std::make_pair(static_cast<std::uint32_t>(runs), std::uint64_t{0}));
+  });
+}
+
 // While it lives, streams do not close the gates that they have passed.
 class LeaveGatesOpen {
  public:

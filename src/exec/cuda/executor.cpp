@@ -14,6 +14,7 @@
 #include "exec/cuda/failure.hpp"
 #include "exec/cuda/fit.hpp"
 #include "exec/cuda/kernel.hpp"
+#include "exec/cuda/residency.hpp"
 #include "exec/cuda/stream_lane.hpp"
 #include "exec/cuda/table.hpp"
 #include "runtime/cuda/memory.hpp"
@@ -96,6 +97,7 @@ class CudaExecutor::State {
     check(driver()->StreamCreate(&stream_, 1), "making a stream");
     check(driver()->StreamCreate(&alarm_, 1), "making a stream");
     check(driver()->EventCreate(&begin_, 2), "making an event");
+    check(driver()->EventCreate(&end_, 2), "making an event");
     check(driver()->MemsetD8(symmetric_.on(group_.rank()), 0, symmetric_.bytes()), "clearing signals");
     clear_board();
     fill_constants();
@@ -121,9 +123,11 @@ class CudaExecutor::State {
       failed_ = true;  // a rank is lost: whoever waits for it gives up
     }
     device_.use();
+    cuda::Residency::on(gpu_.ordinal).forget(this);
     end_collectives();
     if (stream_ != nullptr) driver()->StreamSynchronize(stream_);
     if (begin_ != nullptr) driver()->EventDestroy(begin_);
+    if (end_ != nullptr) driver()->EventDestroy(end_);
     if (stream_ != nullptr) driver()->StreamDestroy(stream_);
     if (alarm_ != nullptr) driver()->StreamDestroy(alarm_);
   }
@@ -156,7 +160,7 @@ class CudaExecutor::State {
   cuda::Gpu gpu_;
   cuda::Device device_;
   std::uint32_t runs_started_ = 0;
-  int free_multiprocessors_ = 0;  // beside all resident blocks
+  cuda::Fit fit_{};
   std::vector<TraceEvent> trace_;
 
  private:
@@ -167,7 +171,7 @@ class CudaExecutor::State {
     return proven;
   }
   Group& fitted() {
-    free_multiprocessors_ = cuda::require_fit(group_, plan_, gpu_, blocks(), kernel_.resident_blocks());
+    fit_ = cuda::require_fit(group_, plan_, gpu_, blocks(), kernel_.resident_blocks());
     return group_;
   }
   // A block for every compute lane, and enough to serve the other lanes.
@@ -217,6 +221,7 @@ class CudaExecutor::State {
   Stream stream_ = nullptr;
   Stream alarm_ = nullptr;  // what must reach the device while it waits
   cuda::Event begin_ = nullptr;
+  cuda::Event end_ = nullptr;  // of a run in a stream of the caller's
   bool failed_ = false;
 };
 
@@ -302,7 +307,7 @@ void CudaExecutor::State::make_stream_lanes() {
   stream_lanes_.clear();
   for (const LaneRow& lane : table_.stream_lanes) {
     stream_lanes_.emplace_back(plan_, table_, lane, launch_.gates,
-                               collectives_.of_lane(static_cast<std::int32_t>(lane.lane)), free_multiprocessors_);
+                               collectives_.of_lane(static_cast<std::int32_t>(lane.lane)), fit_.free_multiprocessors);
   }
 }
 
@@ -389,6 +394,9 @@ void CudaExecutor::State::enqueue(Stream stream) {
              .hint = "Make a new group and a new executor");
   device_.use();
   ++runs_started_;
+  // Ranks that share a GPU run together, and would wait for each other here.
+  cuda::Residency& residency = cuda::Residency::on(gpu_.ordinal);
+  const bool chained = fit_.ranks == 1 && residency.make_room(this, fit_.blocks, kernel_.resident_blocks(), stream);
   copy_brought(plan_.inputs, true, stream);
   if (!stream_lanes_.empty()) check(driver()->EventRecord(begin_, stream), "beginning a run");
   kernel_.launch(launch_, blocks(), stream);
@@ -402,6 +410,7 @@ void CudaExecutor::State::enqueue(Stream stream) {
   }
   copy_brought(plan_.inputs, false, stream);  // what a program updates in place
   copy_brought(plan_.outputs, false, stream);
+  if (chained) residency.entered({this, fit_.blocks, stream, end_});
 }
 
 // Should the kernel never have started, nobody opens the gates; and those of collectives nobody else opens anyway.

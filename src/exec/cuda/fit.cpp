@@ -27,11 +27,13 @@ struct Wanted {
 struct Demand {
   explicit Demand(const Wanted& wanted) : capacity(wanted.capacity), multiprocessors(wanted.multiprocessors) {}
   int free() const { return multiprocessors - blocks - collective_blocks; }
+  int needed() const { return blocks + collective_blocks * (capacity / multiprocessors); }
 
   int capacity;  // of the rank with least
   int multiprocessors;
   int blocks = 0;
   int collective_blocks = 0;
+  int ranks = 0;
   bool multiplies = false;  // for a library lane
 };
 
@@ -53,7 +55,7 @@ Gpu choose_gpu(const Group& group, int ordinal) {
   return found[chosen];
 }
 
-int require_fit(Group& group, const Plan& plan, const Gpu& gpu, int blocks, int capacity) {
+Fit require_fit(Group& group, const Plan& plan, const Gpu& gpu, int blocks, int capacity) {
   std::vector<Wanted> all;  // by rank
   for (const std::string& text : group.all_gather(
            fmt::format("{} {} {} {}", gpu.uuid, blocks, capacity, gpu.multiprocessors), "fitting lanes to GPUs")) {
@@ -78,13 +80,14 @@ int require_fit(Group& group, const Plan& plan, const Gpu& gpu, int blocks, int 
   for (int rank = 0; rank < plan.ranks(); ++rank) {
     const Wanted& wanted = all[rank];
     Demand& device = devices.try_emplace(wanted.uuid, wanted).first->second;
+    ++device.ranks;
     device.blocks += wanted.blocks;
     device.collective_blocks += lanes_of(plan, rank, Engine::collective) * kCollectiveBlocks;
     device.capacity = std::min(device.capacity, wanted.capacity);
     device.multiplies = device.multiplies || lanes_of(plan, rank, Engine::library) > 0;
   }
   for (const auto& [uuid, device] : devices) {
-    const int needed = device.blocks + device.collective_blocks * (device.capacity / device.multiprocessors);
+    const int needed = device.needed();
     TW_REQUIRE(
         needed <= device.capacity, ErrorKind::invalid, .where = "the lanes of all ranks on " + uuid,
         .what = "they do not fit the GPU at once, and what does not run cannot be waited for",
@@ -99,7 +102,8 @@ int require_fit(Group& group, const Plan& plan, const Gpu& gpu, int blocks, int 
                .got = fmt::format("{} of {}", std::max(0, device.free()), device.multiprocessors),
                .hint = "Make the plan for a topology with fewer lanes: lanes=16,library=1");
   }
-  return devices.at(gpu.uuid).free();
+  const Demand& own = devices.at(gpu.uuid);
+  return {own.ranks, own.needed(), own.free()};
 }
 
 }  // namespace tileway::cuda

@@ -15,8 +15,12 @@ Gpu choose_gpu(const Group& group, int ordinal);
 // together. And copy engines copy from one GPU to another: within one, the driver may copy by a kernel, for which there
 // need not be room beside the lanes that wait for it. What a collective library runs takes a multiprocessor a block
 // beside the lanes, and it wants a GPU for each of its ranks. A library of matrix products works on what blocks leave:
-// beside library lanes each block counts as a multiprocessor, and kLibraryMultiprocessors stay free. Returns how many
-// of the rank's GPU are.
-int require_fit(Group& group, const Plan& plan, const Gpu& gpu, int blocks, int capacity);
+// beside library lanes each block counts as a multiprocessor, and kLibraryMultiprocessors stay free.
+struct Fit {
+  int ranks;   // of the plan that share the rank's GPU, itself included
+  int blocks;  // that are resident for all of them, those of collective libraries included
+  int free_multiprocessors;
+};
+Fit require_fit(Group& group, const Plan& plan, const Gpu& gpu, int blocks, int capacity);
 
 }  // namespace tileway::cuda

@@ -63,6 +63,7 @@ struct Loaded {
     take(driver.StreamSynchronize, "cuStreamSynchronize");
     take(driver.StreamWaitEvent, "cuStreamWaitEvent");
     take(driver.StreamBatchMemOp, "cuStreamBatchMemOp_v2");
+    take(driver.StreamIsCapturing, "cuStreamIsCapturing");
     take(driver.StreamBeginCapture, "cuStreamBeginCapture_v2");
     take(driver.StreamEndCapture, "cuStreamEndCapture");
     take(driver.GraphInstantiate, "cuGraphInstantiateWithFlags");
@@ -71,6 +72,7 @@ struct Loaded {
     take(driver.GraphExecDestroy, "cuGraphExecDestroy");
     take(driver.EventCreate, "cuEventCreate");
     take(driver.EventRecord, "cuEventRecord");
+    take(driver.EventQuery, "cuEventQuery");
     take(driver.EventSynchronize, "cuEventSynchronize");
     take(driver.EventElapsedTime, "cuEventElapsedTime");
     take(driver.EventDestroy, "cuEventDestroy_v2");

@@ -124,6 +124,7 @@ struct Driver {
   Result (*StreamSynchronize)(Stream stream);
   Result (*StreamWaitEvent)(Stream stream, Event event, unsigned flags);
   Result (*StreamBatchMemOp)(Stream stream, unsigned count, StreamOperation* operations, unsigned flags);
+  Result (*StreamIsCapturing)(Stream stream, int* status);
   Result (*StreamBeginCapture)(Stream stream, int mode);
   Result (*StreamEndCapture)(Stream stream, Graph* graph);
   Result (*GraphInstantiate)(GraphExecutable* executable, Graph graph, unsigned long long flags);
@@ -132,6 +133,7 @@ struct Driver {
   Result (*GraphExecDestroy)(GraphExecutable executable);
   Result (*EventCreate)(Event* event, unsigned flags);
   Result (*EventRecord)(Event event, Stream stream);
+  Result (*EventQuery)(Event event);
   Result (*EventSynchronize)(Event event);
   Result (*EventElapsedTime)(float* milliseconds, Event begin, Event end);
   Result (*EventDestroy)(Event event);
