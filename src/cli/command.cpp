@@ -27,11 +27,9 @@ void add_common(CLI::App& command, Options& options) {
       ->capture_default_str();
   command.add_option("--executor", options.executor, "auto, host or cuda")->capture_default_str();
   command.add_option("--schedule", options.schedule,
-                     "unfused, overlapped, fused (tiles are stored to peers by the tasks that make them), collective "
-                     "(by NCCL, without "
-                     "peer access: needs collective lanes), library (matrix products by cuBLASLt: needs library "
-                     "lanes), or all for the "
-                     "first two");
+                     "unfused, overlapped, fused (products go on with their elements and store to peers), collective "
+                     "(by NCCL, without peer access: needs collective lanes), library (products by cuBLASLt: needs "
+                     "library lanes), or all for the first two");
   command.add_option("--topology", options.topology, "plan for another machine: ranks=8,lanes=132,copy=2");
   command.add_option("--seed", options.seed, "of the random inputs, or the first order to explore")
       ->capture_default_str();
