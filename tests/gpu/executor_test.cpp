@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <map>
 #include <set>
 #include <thread>
 
 #include "exec/cuda/variant.hpp"
+#include "gpu/gemm_cases.hpp"
 #include "runtime/cuda/compile.hpp"
 #include "runtime/cuda/driver.hpp"
 #include "runtime/cuda/memory.hpp"
@@ -94,14 +96,23 @@ TEST(CudaExecutor, ProcessesCompileAllKernels) {
       }
     }
   }
-  for (const char* name : {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"}) {
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::e4m3}) {
-      for (std::int64_t m : {1, 1000, 1024}) {
-        for (std::int64_t n : {1, 97, 4096}) {
-          for (std::int64_t k : {1, 7, 4096}) {
-            for (int copy : {0, 2}) {
-              const Program program = make_program(find_operator(name), 2, dtype, std::vector<std::int64_t>{m, n, k});
-              add(lower(program, Schedule::overlapped(program), shared_topology(2, 132, copy)).plan);
+  namespace gemms = testing::gemms;
+  for (const char* name : gemms::kOperators) {
+    for (const gemms::Type& type : gemms::kTypes) {
+      for (const gemms::Engines& engines : {gemms::kStores, gemms::kCopies, gemms::kCopiesAndFused, gemms::kFused,
+                                            gemms::kLibrary, gemms::kLibraryAndStores, gemms::kNccl}) {
+        for (std::int64_t m : {1, 1000}) {
+          for (std::int64_t n : {97, 4096}) {
+            for (std::int64_t k : {7, 4096}) {
+              const std::vector<std::int64_t> size{m, n, k};
+              Program program = make_program(find_operator(name), 2, type.dtype, size, type.precision);
+              const Plan plan =
+                  lower(program, gemms::schedule_of(engines, program), gemms::topology_of(engines, 2, 1)).plan;
+              add(plan);
+              std::map<BufferId, cuda::Address> odd;
+              for (const Plan::Binding& input : plan.inputs)
+                odd[input.buffer] = size_of(plan.buffers[input.buffer].dtype);
+              sources.insert(cuda::KernelText(plan, "sm_90a", odd).source());
             }
           }
         }

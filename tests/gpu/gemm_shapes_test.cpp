@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "gpu/gemm_cases.hpp"
 #include "runtime/cuda/compile.hpp"
 #include "runtime/cuda/cublaslt.hpp"
 #include "runtime/cuda/memory.hpp"
@@ -31,6 +32,7 @@ namespace {
 using cuda::Address;
 using cuda::check;
 using cuda::driver;
+using namespace testing::gemms;
 
 constexpr const char* kSource = R"(
 #include "tileway/types.cuh"
@@ -206,56 +208,6 @@ Part part_of(const TensorType& type, int rank) {
   return part;
 }
 
-// What multiplies and what moves.
-struct Engines {
-  const char* name;
-  const char* schedule;
-  int lanes;         // of a GPU, shared by its ranks
-  const char* rest;  // of the topology
-  int last = 0;      // tiles for each destination that their makers bring there
-};
-constexpr Engines kStores{"stores", "overlapped", 132, "copy=0"};
-constexpr Engines kMovers{"stores by movers", "overlapped", 132, "copy=0,movers=16"};
-constexpr Engines kCopies{"copy engine", "overlapped", 132, "copy=2"};
-constexpr Engines kFused{"fused stores", "fused", 132, "copy=0"};
-constexpr Engines kCopiesAndFused{"copy engine, the last tile by fused stores", "overlapped", 132, "copy=2", 1};
-constexpr Engines kLibrary{"cuBLASLt and copy engine", "library", 16, "copy=2,library=1"};
-constexpr Engines kNccl{"NCCL", "collective", 124, "copy=0,collective=1"};
-constexpr Engines kLibraryAndStores{"cuBLASLt and stores", "library", 48, "copy=0,library=1"};
-
-Schedule schedule_of(const Engines& engines, Program& program) {
-  Schedule schedule = Schedule::named(program, engines.schedule);
-  for (std::size_t i = 0; i < program.ops().size() && engines.last > 0; ++i) {
-    const Op& op = program.ops()[i];
-    if (op.kind != OpKind::all_reduce && op.kind != OpKind::reduce_scatter && op.kind != OpKind::all_to_all) continue;
-    schedule.fuse(Tensor(&program, op.operands[0]), Tensor(&program, static_cast<int>(i)), engines.last);
-  }
-  return schedule;
-}
-
-Topology topology_of(const Engines& engines, int ranks, int sharing) {
-  return Topology::parse(fmt::format("ranks={},lanes={},{}", ranks, engines.lanes / sharing, engines.rest));
-}
-
-// Of operands.
-struct Type {
-  const char* name;
-  DType dtype;
-  Precision precision = Precision::exact;
-};
-constexpr Type kBf16{"bf16", DType::bf16};
-constexpr std::array<Type, 5> kTypes{
-    {kBf16, {"f16", DType::f16}, {"f32", DType::f32}, {"tf32", DType::f32, Precision::tf32}, {"e4m3", DType::e4m3}}};
-
-struct Case {
-  const Operator* op;
-  std::vector<std::int64_t> size;
-  int ranks;
-  Type type;
-  Engines engines;
-  bool odd = false;  // the caller's memory, one element behind an aligned address; else the executor's
-};
-
 // Of results.
 double unit_of(DType dtype) { return dtype == DType::f32 ? 6e-8 : dtype == DType::bf16 ? 1.0 / 256 : 1.0 / 2048; }
 
@@ -412,7 +364,7 @@ TEST_F(GemmShapes, HowFast) {
   constexpr int kReplays = 60;
   const char* out = std::getenv("TILEWAY_TIMES");
   std::FILE* file = out ? std::fopen(out, "w") : nullptr;
-  for (const char* name : {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"}) {
+  for (const char* name : kOperators) {
     for (std::int64_t m : {1024, 4096, 8192}) {
       // As each rank has it: m x 8192 x 4096.
       const bool by_depth = std::string_view(name).find("reduce") != std::string_view::npos;
@@ -470,7 +422,7 @@ TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
     }
   }
   std::size_t turn = 0;
-  for (const char* name : {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"}) {
+  for (const char* name : kOperators) {
     for (std::int64_t m : {1, 16, 128, 1000, 1024, 4096, 8192}) {
       for (std::int64_t n : {1, 7, 97, 1001, 4096, 8192}) {
         for (std::int64_t k : {1, 7, 97, 1001, 4096, 8192}) {
