@@ -66,21 +66,28 @@ __device__ inline void reduce_packs(const Arguments& arguments) {
   const auto count = static_cast<u32>(volume(arguments.writes[0])) / width;
   for (u32 first = worker(); first < count; first += kFlight * kWorkers) {
     W totals[kFlight][width];
-    for (u32 r = 0; r < arguments.read_count; ++r) {
-      const View& from = arguments.reads[r];
-      const Places from_places(from);
-      Unit values[kFlight];
+    // Two ranks' at a time: what they wait for is memory.
+    for (u32 r = 0; r < arguments.read_count; r += 2) {
+      const bool pair = r + 1 < arguments.read_count;
+      const View& one = arguments.reads[r];
+      const View& other = arguments.reads[pair ? r + 1 : r];
+      const Places one_places(one);
+      const Places other_places(other);
+      Unit values[2][kFlight];
 #pragma unroll
       for (u32 i = 0; i < kFlight; ++i) {
         const u32 flat = first + i * kWorkers;
-        if (flat < count) values[i] = *reinterpret_cast<const Unit*>(at<T>(from, from_places(flat * width)));
+        if (flat >= count) continue;
+        values[0][i] = *reinterpret_cast<const Unit*>(at<T>(one, one_places(flat * width)));
+        if (pair) values[1][i] = *reinterpret_cast<const Unit*>(at<T>(other, other_places(flat * width)));
       }
 #pragma unroll
       for (u32 i = 0; i < kFlight; ++i) {
 #pragma unroll
         for (u32 e = 0; e < width; ++e) {
-          const W value = widen(values[i].elements[e]);
+          const W value = widen(values[0][i].elements[e]);
           totals[i][e] = r == 0 ? value : combine(op, totals[i][e], value);
+          if (pair) totals[i][e] = combine(op, totals[i][e], widen(values[1][i].elements[e]));
         }
       }
     }
