@@ -33,17 +33,6 @@ MakeExecutor on_gpus(CudaExecutor::Options options = {}) {
 // As many lanes as let eight ranks share one GPU, and copies by compute lanes, or by the copy engine.
 Topology shared_topology(int ranks, int lanes = 5, int copy = 0) { return testing::small_topology(ranks, lanes, copy); }
 
-// Keeps the GPUs open between tests of one executor after the other: opening one takes a tenth of a second.
-class KeepContexts {
- public:
-  KeepContexts() {
-    for (const cuda::Gpu& gpu : cuda::gpus()) devices_.emplace_back(std::make_unique<cuda::Device>(gpu.ordinal));
-  }
-
- private:
-  std::vector<std::unique_ptr<cuda::Device>> devices_;
-};
-
 struct Case {
   Program program;
   Schedule schedule;
@@ -151,7 +140,6 @@ void expect_right(const Operator& op, int ranks, DType dtype, const std::vector<
 }
 
 TEST(CudaExecutor, EveryOperatorGivesTheInterpretersValues) {
-  const KeepContexts contexts;
   for (const Operator& op : operators()) {
     for (const auto& size : sizes()) {
       for (int ranks : {1, 2, 3, 4}) {
@@ -169,7 +157,6 @@ TEST(CudaExecutor, EveryOperatorGivesTheInterpretersValues) {
 }
 
 TEST(CudaExecutor, CopyEnginesGiveTheInterpretersValues) {
-  const KeepContexts contexts;
   if (cuda::gpus().size() < 2) {
     fmt::print("skipped: copy engines copy from one GPU to another, and there are not two\n");
     return;
@@ -185,7 +172,6 @@ TEST(CudaExecutor, CopyEnginesGiveTheInterpretersValues) {
 }
 
 TEST(CudaExecutor, RandomProgramsGiveTheInterpretersValues) {
-  const KeepContexts contexts;
   const std::uint64_t single = number_from("TILEWAY_SEED", 0);
   const std::uint64_t last = single ? single : number_from("TILEWAY_PROGRAMS", 100);
   for (std::uint64_t seed = single ? single : 1; seed <= last && !HasFailure(); ++seed) {

@@ -45,7 +45,6 @@ struct Loaded {
     take(driver.DeviceTotalMem, "cuDeviceTotalMem_v2");
     take(driver.DeviceCanAccessPeer, "cuDeviceCanAccessPeer");
     take(driver.DevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
-    take(driver.DevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2");
     take(driver.CtxSetCurrent, "cuCtxSetCurrent");
     take(driver.CtxSynchronize, "cuCtxSynchronize");
     take(driver.ModuleLoadData, "cuModuleLoadData");

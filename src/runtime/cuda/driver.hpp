@@ -103,7 +103,6 @@ struct Driver {
   Result (*DeviceTotalMem)(std::size_t* bytes, DeviceHandle device);
   Result (*DeviceCanAccessPeer)(int* can, DeviceHandle device, DeviceHandle peer);
   Result (*DevicePrimaryCtxRetain)(Context* context, DeviceHandle device);
-  Result (*DevicePrimaryCtxRelease)(DeviceHandle device);
   Result (*CtxSetCurrent)(Context context);
   Result (*CtxSynchronize)();
   Result (*ModuleLoadData)(Module* module, const void* image);

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
 
 #include "runtime/group.hpp"
 #include "tileway/error.hpp"
@@ -24,15 +26,21 @@ const Driver& require_driver() {
 }  // namespace
 
 Device::Device(int ordinal) : ordinal_(ordinal) {
+  static std::mutex mutex;
+  static std::map<int, Context> open;
   const Driver& cuda = require_driver();
-  check(cuda.DeviceGet(&handle_, ordinal), "finding the GPU");
-  check(cuda.DevicePrimaryCtxRetain(&context_, handle_), "opening the GPU");
+  const std::lock_guard lock(mutex);
+  Context& context = open[ordinal];
+  if (context == nullptr) {
+    DeviceHandle handle = 0;
+    check(cuda.DeviceGet(&handle, ordinal), "finding the GPU");
+    check(cuda.DevicePrimaryCtxRetain(&context, handle), "opening the GPU");
+  }
+  context_ = context;
   use();
 }
 
 void Device::use() const { check(driver()->CtxSetCurrent(context_), "using the GPU"); }
-
-Device::~Device() { driver()->DevicePrimaryCtxRelease(handle_); }
 
 DeviceMemory::DeviceMemory(std::size_t bytes) {
   check(require_driver().MemAlloc(&address_, std::max<std::size_t>(bytes, 1)), "allocating on the GPU");
