@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
+#include <vector>
 
 #include "support/communications.hpp"
 #include "support/random_program.hpp"
@@ -99,7 +101,8 @@ TEST(Collectives, GiveTheInterpretersValuesInEveryOrder) {
 }
 
 TEST(Collectives, OfEveryKindAndEveryCutGiveTheInterpretersValues) {
-  for (int ranks : {1, 2, 3, 5, 8}) {
+  const bool quick = std::getenv("TILEWAY_QUICK") != nullptr;  // under sanitizers
+  for (int ranks : quick ? std::vector{1, 2, 3} : std::vector{1, 2, 3, 5, 8}) {
     Program program = testing::every_communication(ranks);
     for (const Schedule& schedule : schedules_of(program)) {
       for (int lanes : {2, 20}) {
@@ -107,7 +110,7 @@ TEST(Collectives, OfEveryKindAndEveryCutGiveTheInterpretersValues) {
         const std::string context = fmt::format("{} ranks, {} lanes, {}", ranks, lanes, schedule.name());
         expect_proven(program, plan, context);
         EXPECT_EQ(fingerprint(plan_from_json(to_json(plan))), fingerprint(plan));
-        const std::uint64_t seeds = lanes == 2 && ranks <= 3 ? kAdversaryCount : 1;
+        const std::uint64_t seeds = lanes == 2 && ranks <= 3 && !quick ? kAdversaryCount : 1;
         for (std::uint64_t seed = 0; seed < seeds; ++seed) expect_values(program, plan, seed, context);
       }
     }
