@@ -27,8 +27,9 @@ std::optional<TensorBox> box_of(const View& view, std::size_t element_bytes) {
 
 Address Addresses::buffer(BufferId id) const {
   const Buffer& which = plan.buffers[id];
-  if (const auto found = brought.find(id); found != brought.end()) return found->second;
-  return (which.symmetric ? symmetric[which.rank] : own) + layout.buffer_offset[id];
+  if (which.symmetric) return symmetric[which.rank] + layout.buffer_offset[id];
+  const auto found = brought.find(id);
+  return found != brought.end() ? found->second : own + layout.buffer_offset[id];
 }
 
 Address Addresses::signal(SignalId id) const { return symmetric[plan.signals[id].rank] + layout.signal_offset[id]; }

@@ -19,7 +19,7 @@ struct Addresses {
   const PlanLayout& layout;
   std::vector<Address> symmetric;         // by rank; 0 where this process does not see that rank's
   Address own = 0;                        // the private memory of this rank
-  std::map<BufferId, Address> brought{};  // private buffers that lie in memory of the caller's
+  std::map<BufferId, Address> brought{};  // the caller's: of private buffers, tasks use it
   Address board = 0;                      // of this rank: how many runs it has begun, and where its lanes are
 
   Address buffer(BufferId id) const;  // slot 0

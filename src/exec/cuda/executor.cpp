@@ -334,7 +334,7 @@ void CudaExecutor::State::bring(BufferId id, Address address) {
     refuse("it begins between two elements", fmt::format("a multiple of {}", size_of(buffer.dtype)),
            fmt::format("{:#x}", address));
   brought_[id] = address;
-  if (!buffer.symmetric) addresses_->brought[id] = address;
+  addresses_->brought = brought_;
 }
 
 void CudaExecutor::State::bind(BufferId id, Address address) {
@@ -344,13 +344,12 @@ void CudaExecutor::State::bind(BufferId id, Address address) {
              .hint = "Make another executor, with Options::memory");
   device_.use();
   const Brought before = brought_;
-  const Brought private_before = addresses_->brought;
   bring(id, address);
   try {
     table_ = cuda::make_table(*addresses_, group_.rank(), text_);
   } catch (...) {
     brought_ = before;
-    addresses_->brought = private_before;
+    addresses_->brought = before;
     throw;
   }
   upload(launch_.views, table_.views);
