@@ -50,6 +50,7 @@ struct Cast {
 // it is stored as. On their way elements take the room of a C.
 template <typename T, typename C, typename... Steps>
 struct Epilogue {
+  static_assert(sizeof(C) >= sizeof(T), "a T finds room where a C will be");
   using Between = Conditional<sizeof(C) == sizeof(T), T, float>;  // holds a T
   const View* reads;
   i64 row;  // where the part begins that it is given

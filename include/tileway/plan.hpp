@@ -139,7 +139,8 @@ struct Body {
   std::int32_t from = 0;
   std::int32_t to = 0;
   bool tf32 = false;             // operands, which are f32, are rounded to tf32 (Precision::tf32 in program.hpp)
-  std::vector<Step> epilogue{};  // matmul of two dimensions: what follows on its elements, rounded to its dtype; reads
+  std::vector<Step> epilogue{};  // matmul of two dimensions: what follows on its elements, rounded to its dtype, and
+                                 // is stored in no narrower one; reads
                                  // that it names come behind the product's own two and broadcast as pointwise's
   friend bool operator==(const Body&, const Body&) = default;
 };

@@ -41,9 +41,9 @@ class Schedule {
   Schedule& overlap(Tensor producer, Tensor consumer);
   // Has the tasks of a matmul go on with the elements that they have: `function` is a pointwise function or a cast of
   // `product`, which is a matmul of two dimensions or has been fused with one. Every step is rounded to its dtype as if
-  // it stood alone: same bits. Legal by compute lanes, for floating dtypes other than e4m3, where the result has the
-  // shape and the placement of the product, which nothing else reads and which is no output, for kMostSteps steps at
-  // most. Throws Error (invalid) with the reason otherwise.
+  // it stood alone: same bits. Legal by compute lanes, for floating dtypes other than e4m3, none narrower than the
+  // product's, where the result has the shape and the placement of the product, which nothing else reads and which is
+  // no output, for kMostSteps steps at most. Throws Error (invalid) with the reason otherwise.
   Schedule& fuse_epilogue(Tensor product, Tensor function);
   // Has the tasks of `producer` write their tiles straight to where `communication` would bring them, a peer's memory
   // included, by compute lanes; overlaps the two. An all_reduce in two shots then has the sums written to all members

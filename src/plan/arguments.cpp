@@ -78,7 +78,7 @@ bool fits_epilogue(const Arguments& a) {
     }
     so_far = step.dtype;
   }
-  return next == a.reads.size() && so_far == a.write_types[0];
+  return next == a.reads.size() && so_far == a.write_types[0] && size_of(so_far) >= size_of(a.read_types[0]);
 }
 
 bool fits_rows(const Arguments& a, std::size_t weights) {

@@ -61,6 +61,8 @@ std::string obstacle_to_epilogue(const Program& program, const std::set<int>& ab
     before = absorbed_operand(program, absorbed, first);
   }
   if (program.ops()[first].kind != OpKind::matmul) return "there is no matmul to go on with";
+  if (size_of(to.type.dtype) < size_of(program.ops()[first].type.dtype))
+    return "the result's dtype is narrower than the product's";
   if (absorbed_operand(program, absorbed, function) != -1) return "it goes on with another product";
   if (from.type.shape.size() != 2) return "the product has more than two dimensions";
   if (!floating(from) || !floating(to)) return "elements are computed in f32, bf16 or f16";

@@ -89,6 +89,8 @@ TEST(Epilogue, IsRefusedWithTheReason) {
   const Tensor lone = pointwise(Function::relu, {x});
   const Tensor after = pointwise(Function::neg, {lone});
   const Tensor whole = cast(matmul(x, w), DType::i32);
+  const Tensor exact = matmul(cast(x, DType::f32), cast(w, DType::f32));
+  const Tensor narrow = cast(exact, DType::bf16);
   const Tensor twice = matmul(x, w);
   const Tensor one = pointwise(Function::neg, {twice});
   const Tensor two = pointwise(Function::relu, {twice});
@@ -114,6 +116,7 @@ TEST(Epilogue, IsRefusedWithTheReason) {
   expect(refused(fresh, other, wide), "does not read the product");
   expect(refused(fresh, operand(whole, 0), whole), "computed in f32, bf16 or f16");
   expect(refused(fresh, twice, one), "another operation reads");
+  expect(refused(fresh, exact, narrow), "narrower than the product's");
   Schedule chosen = fresh;
   chosen.fuse_epilogue(other, both);
   expect(refused(chosen, operand(both, 1), both), "goes on with another product");
