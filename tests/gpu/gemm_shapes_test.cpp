@@ -6,6 +6,7 @@
 // before each. Of the combinations of ranks, engines, types and alignments each shape gets as many as TILEWAY_GEMMS
 // says, others than the shapes beside it: one without it, every one with `all`.
 #include <fmt/format.h>
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,13 +17,16 @@
 #include <cstdlib>
 #include <map>
 
+#include "exec/cuda/variant.hpp"
 #include "gpu/gemm_cases.hpp"
+#include "gpu/sampled_rows.hpp"
 #include "runtime/cuda/compile.hpp"
 #include "runtime/cuda/cublaslt.hpp"
 #include "runtime/cuda/memory.hpp"
 #include "runtime/cuda/nccl.hpp"
 #include "tileway/error.hpp"
 #include "tileway/executor.hpp"
+#include "tileway/inputs.hpp"
 #include "tileway/ops.hpp"
 #include "tileway/schedule.hpp"
 
@@ -196,23 +200,16 @@ class Judge {
   cuda::Module module_ = nullptr;
 };
 
-// What a rank holds of a matrix, and where that begins.
-struct Part {
-  std::uint64_t rows, columns, first_row, first_column;
-};
-Part part_of(const TensorType& type, int rank) {
-  const Shape shape = type.local_shape(rank);
-  Part part{static_cast<std::uint64_t>(shape[0]), static_cast<std::uint64_t>(shape[1]), 0, 0};
-  if (type.placement.is_shard(0)) part.first_row = static_cast<std::uint64_t>(type.shard_start(rank));
-  if (type.placement.is_shard(1)) part.first_column = static_cast<std::uint64_t>(type.shard_start(rank));
-  return part;
-}
-
 // Of results.
 double unit_of(DType dtype) { return dtype == DType::f32 ? 6e-8 : dtype == DType::bf16 ? 1.0 / 256 : 1.0 / 2048; }
 
 // Tensor cores keep few bits of sums of e4m3.
 float slack_of(DType operands) { return operands == DType::e4m3 ? 0x1p-8F : 4e-6F; }
+
+std::string name_of(const Case& one) {
+  return fmt::format("{} {}x{}x{} {} on {} ranks, {}, bases {}", one.op->name, one.size[0], one.size[1], one.size[2],
+                     one.type.name, one.ranks, one.engines.name, one.odd ? "odd" : "aligned");
+}
 
 // Needs NVRTC but no GPU.
 TEST(GemmShapesKernels, ProcessesCompile) {
@@ -223,6 +220,35 @@ TEST(GemmShapesKernels, ProcessesCompile) {
     }
     cuda::compile(judge_source(), "gemm_shapes_test", "sm_90a");
   });
+}
+
+// Needs no GPU: the host's rows are right, and one that is not is found.
+TEST(SampledRows, OfEveryOperatorAreTheInterpretersAndAWrongOneIsFound) {
+  for (const char* name : kOperators) {
+    for (const Type& type : kTypes) {
+      for (int ranks : {1, 2, 3}) {
+        const Case one{&find_operator(name), {19, 13, 24}, ranks, type, kStores};
+        Program program = make_program(*one.op, ranks, type.dtype, one.size, type.precision);
+        const Topology topology = Topology::parse(fmt::format("ranks={},lanes=3", ranks));
+        const ProvenPlan plan = ProvenPlan::prove(lower(program, schedule_of(kStores, program), topology).plan);
+        for (const bool exact : {true, false}) {
+          const Bindings inputs = random_inputs(program, 1, exact ? Fill::integers : Fill::normal);
+          SampledRows rows(one, program, sampled_rows(19));
+          SampledRows others(one, program, sampled_rows(19));
+          Group::threads(ranks, [&](Group& group) {
+            HostExecutor executor(group, plan);
+            for (const auto& [input, parts] : inputs) executor.set_input(input, parts[group.rank()]);
+            executor.run();
+            rows.take(group.rank(), executor);
+            others.take(group.rank(), executor);
+          });
+          EXPECT_EQ(rows.expect_right(exact, name_of(one)), 3);
+          others.spoil();
+          EXPECT_NONFATAL_FAILURE(others.expect_right(exact, name_of(one)), "the interpreter");
+        }
+      }
+    }
+  }
 }
 
 class GemmShapes : public ::testing::Test {
@@ -242,6 +268,14 @@ class GemmShapes : public ::testing::Test {
     for (const Lane& lane : plan.plan().lanes) {
       for (TaskId task : lane.tasks) bytes_[lane.engine] += plan.plan().bytes_sent(plan.plan().tasks[task]);
     }
+    std::map<BufferId, Address> odd;
+    for (const Plan::Binding& input : plan.plan().inputs)
+      if (one.odd) odd[input.buffer] = size_of(plan.plan().buffers[input.buffer].dtype);
+    const cuda::KernelText text(plan.plan(), cuda::architecture_of(cuda::gpus().front()), odd);
+    ++products_[fmt::format("{}: {}", one.type.name, text.products_text())];
+    SampledRows rows(one, program, sampled_rows(one.size[0]));
+    const bool compares = one.size[1] * one.size[2] <= kSmallWeights || cases_ % 64 == 0;  // the interpreter is slow
+    const bool exact = cases_ % 2 == 0;
     Group::threads(one.ranks, [&](Group& group) {
       const Judge& judge = *judges_[group.rank() % gpus];
       judge.use();
@@ -260,8 +294,10 @@ class GemmShapes : public ::testing::Test {
       for (const bool whole : {true, false}) {
         const std::uint32_t seed = 2 * static_cast<std::uint32_t>(cases_) + whole;
         expect_right(one, program, group.rank(), judge, executor, seed, whole);
+        if (compares && whole == exact) rows.take(group.rank(), executor);
       }
     });
+    if (compares) rows_ += rows.expect_right(exact, name_of(one));
     ++cases_;
   }
 
@@ -312,8 +348,9 @@ class GemmShapes : public ::testing::Test {
     }
     const TensorType& result = program.ops()[program.outputs()[0].op].type;
     const Part part = part_of(result, rank);
+    const std::int64_t elements = part.rows * part.columns;
     const Address y = executor.address("y");
-    const std::size_t bytes = part.rows * part.columns * size_of(result.dtype);
+    const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(result.dtype);
     if (bytes > 0) check(driver()->MemsetD8(y, 0xff, bytes), "poisoning");
     check(driver()->StreamSynchronize(nullptr), "filling");  // not the context, in which others' kernels wait for this
     executor.run();
@@ -327,18 +364,22 @@ class GemmShapes : public ::testing::Test {
                  judge.found());
     check(driver()->StreamSynchronize(nullptr), "comparing");
     check(driver()->MemcpyDtoH(&found, judge.found(), sizeof(found)), "reading");
+    failures_ += found.wrong > 0 ? 1 : 0;
     EXPECT_EQ(found.wrong, 0U) << fmt::format(
-        "{} {}x{}x{} {} on {} ranks, {}, bases {}, {} numbers: rank {} has {} elements wrong of {}; one at ({}, {}): "
-        "{} for {}, allowed {}",
-        one.op->name, one.size[0], one.size[1], one.size[2], type, one.ranks, one.engines.name,
-        one.odd ? "odd" : "aligned", whole ? "whole" : "any", rank, found.wrong, part.rows * part.columns, found.row,
-        found.column, found.got, found.want, found.bound);
-    elements_ += part.rows * part.columns;
+        "{}, {} numbers: rank {} has {} elements wrong of {}; one at ({}, {}): {} for {}, allowed {}", name_of(one),
+        whole ? "whole" : "any", rank, found.wrong, elements, found.row, found.column, found.got, found.want,
+        found.bound);
+    elements_ += elements;
   }
 
+  static constexpr std::int64_t kSmallWeights = 1 << 20;
+  static constexpr int kMostFailures = 20;
   std::vector<std::unique_ptr<Judge>> judges_;
+  std::atomic<int> failures_{0};
   std::map<Engine, std::int64_t> bytes_;
-  std::atomic<std::uint64_t> elements_{0};
+  std::map<std::string, int> products_;  // cases, by what multiplied
+  std::atomic<std::int64_t> elements_{0};
+  std::int64_t rows_ = 0;  // compared with the interpreter's
   int cases_ = 0;
 };
 
@@ -433,8 +474,13 @@ TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
             Case one = combinations[c];
             one.op = &find_operator(name);
             one.size = {m, n, k};
-            run(one);
-            if (HasFailure()) return;
+            try {
+              run(one);
+            } catch (const std::exception& error) {
+              ADD_FAILURE() << name_of(one) << ": " << error.what();
+              ++failures_;
+            }
+            if (failures_ >= kMostFailures) return;
           }
         }
       }
@@ -443,10 +489,20 @@ TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
                std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     std::fflush(stdout);
   }
-  fmt::print("{} cases, {:.1f}e9 elements; bytes sent:", cases_, static_cast<double>(elements_) * 1e-9);
-  for (const auto& [engine, bytes] : bytes_)
+  fmt::print("{} cases, {:.1f}e9 elements, {} rows against the interpreter; bytes sent:", cases_,
+             static_cast<double>(elements_) * 1e-9, rows_);
+  for (const auto& [engine, bytes] : bytes_) {
     fmt::print(" {} {:.2f} GB", name_of(engine), static_cast<double>(bytes) * 1e-9);
+    RecordProperty(fmt::format("bytes_sent_by_{}", name_of(engine)), fmt::to_string(bytes));
+  }
   fmt::print("\n");
+  for (const auto& [products, cases] : products_) {
+    fmt::print("  {} cases: {}\n", cases, products);
+    RecordProperty(products, cases);
+  }
+  RecordProperty("cases", cases_);
+  RecordProperty("elements", fmt::to_string(elements_.load()));
+  RecordProperty("rows_against_the_interpreter", fmt::to_string(rows_));
 }
 
 }  // namespace
