@@ -28,7 +28,8 @@ Bindings interpret(const Program& program, Bindings& inputs, Arithmetic arithmet
 
 // How far outputs are from the exact interpreter's, over all names and ranks. The promise of every executor is
 // error <= allowed, which is twice the error of the interpreter in the declared dtypes plus one rounding of the largest
-// value; in a program with a scaled_matmul one to bf16 at least, since tensor cores keep few bits of such sums.
+// value; in a program with a scaled_matmul one to bf16 at least, in one with products of tf32 one to tf32, since tensor
+// cores keep fewer bits of such sums.
 struct Accuracy {
   double error = 0;
   double reference = 0;

@@ -12,6 +12,8 @@ double unit_roundoff(DType dtype) {
   return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
 }
 
+constexpr double kUnitRoundoffOfTf32 = 0x1p-11;
+
 }  // namespace
 
 Accuracy measure_accuracy(const Program& program, const Bindings& inputs, const Bindings& outputs) {
@@ -19,9 +21,11 @@ Accuracy measure_accuracy(const Program& program, const Bindings& inputs, const 
   Bindings exact_inputs = inputs;
   const Bindings declared = interpret(program, declared_inputs);
   const Bindings exact = interpret(program, exact_inputs, Arithmetic::exact);
-  const bool fp8 = std::any_of(program.ops().begin(), program.ops().end(),
-                               [](const Op& op) { return op.kind == OpKind::scaled_matmul; });
-  const double least = fp8 ? unit_roundoff(DType::bf16) : 0;
+  double least = 0;
+  for (const Op& op : program.ops()) {
+    if (op.kind == OpKind::scaled_matmul) least = std::max(least, unit_roundoff(DType::bf16));
+    if (op.precision == Precision::tf32) least = std::max(least, kUnitRoundoffOfTf32);
+  }
   Accuracy accuracy;
   for (const auto& [name, parts] : exact) {
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {

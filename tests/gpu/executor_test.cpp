@@ -12,6 +12,7 @@
 
 #include "exec/cuda/variant.hpp"
 #include "gpu/gemm_cases.hpp"
+#include "gpu/kernels_ahead.hpp"
 #include "runtime/cuda/compile.hpp"
 #include "runtime/cuda/driver.hpp"
 #include "runtime/cuda/memory.hpp"
@@ -108,6 +109,7 @@ TEST(CudaExecutor, ProcessesCompileAllKernels) {
       }
     }
   }
+  for (const testing::KernelsAhead::List& list : testing::KernelsAhead::all()) list(add);
   const std::size_t of_operators = sources.size();
   for (std::uint64_t seed = 1; seed <= number_from("TILEWAY_PROGRAMS", 100); ++seed) {
     const Case one = random_case(seed);

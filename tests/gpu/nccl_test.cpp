@@ -13,7 +13,10 @@
 #include <cstring>
 #include <filesystem>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "gpu/kernels_ahead.hpp"
 #include "runtime/cuda/driver.hpp"
 #include "runtime/cuda/nccl.hpp"
 #include "support/communications.hpp"
@@ -73,71 +76,111 @@ void require_values(const Program& program, CudaExecutor& executor, Bindings inp
   }
 }
 
-void run_and_compare(Group& group, Program program, bool overlapped, const Topology& topology) {
-  const ProvenPlan plan = ProvenPlan::prove(lower(program, schedule_of(program, overlapped), topology).plan);
-  CudaExecutor executor(group, plan);
-  require(executor.fingerprint_on_device() == plan.fingerprint(), "the table is not the plan");
-  for (std::uint64_t run = 1; run <= 3; ++run) {
-    const Bindings inputs = random_inputs(program, run, Fill::integers);
-    set_inputs(executor, inputs, group.rank());
-    executor.run();
-    require_values(program, executor, inputs, group.rank(),
-                   fmt::format("{} {} run {}", program.name(), plan.plan().schedule, run));
-  }
-}
-
 Program program_of(const char* op, int ranks, DType dtype, const std::vector<std::int64_t>& size) {
   return make_program(find_operator(op), ranks, dtype, size);
 }
 
-TEST(Nccl, ProcessesGemmAllReduceGivesTheInterpretersValues) {
-  if (lacks_gpus(2)) return;
-  const auto begin = Clock::now();
-  Group::spawn(2, [](Group& group) {
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-      for (const auto& size : {std::vector<std::int64_t>{130, 257, 65}, {512, 1024, 384}, {1, 1, 1}}) {
-        for (const bool overlapped : {true, false})
-          run_and_compare(group, program_of("gemm_all_reduce", 2, dtype, size), overlapped, with_library(2));
-      }
+// Reductions and exchanges.
+constexpr const char* kGemms[] = {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"};
+
+struct Job {
+  Program program;
+  bool overlapped;
+  Topology topology;
+
+  Plan plan() { return lower(program, schedule_of(program, overlapped), topology).plan; }
+};
+
+void run_and_compare(Group& group, Job&& job) {
+  const ProvenPlan plan = ProvenPlan::prove(job.plan());
+  CudaExecutor executor(group, plan);
+  require(executor.fingerprint_on_device() == plan.fingerprint(), "the table is not the plan");
+  for (std::uint64_t run = 1; run <= 3; ++run) {
+    const Bindings inputs = random_inputs(job.program, run, Fill::integers);
+    set_inputs(executor, inputs, group.rank());
+    executor.run();
+    require_values(job.program, executor, inputs, group.rank(),
+                   fmt::format("{} {} run {}", job.program.name(), plan.plan().schedule, run));
+  }
+}
+
+// Also with as many lanes as a whole GPU leaves, and copy lanes beside.
+const Topology& large_topology() {
+  static const Topology topology = Topology::parse("ranks=2,lanes=120,copy=2,collective=1");
+  return topology;
+}
+
+std::vector<Job> products_with_all_reduce() {
+  std::vector<Job> jobs;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (const auto& size : {std::vector<std::int64_t>{130, 257, 65}, {512, 1024, 384}, {1, 1, 1}}) {
+      for (const bool overlapped : {true, false})
+        jobs.push_back({program_of("gemm_all_reduce", 2, dtype, size), overlapped, with_library(2)});
     }
-    // As many lanes as a whole GPU leaves, and copy lanes beside.
-    run_and_compare(group, program_of("gemm_all_reduce", 2, DType::bf16, {2048, 4096, 512}), true,
-                    Topology::parse("ranks=2,lanes=120,copy=2,collective=1"));
-  });
-  fmt::print("{:.1f} s\n", std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  jobs.push_back({program_of("gemm_all_reduce", 2, DType::bf16, {2048, 4096, 512}), true, large_topology()});
+  return jobs;
 }
 
 // all_to_all_v too, which stays with compute lanes; but not what is inexact on GPUs for other reasons.
-TEST(Nccl, ProcessesEveryOperatorGivesTheInterpretersValues) {
-  if (lacks_gpus(2)) return;
+std::vector<Job> every_operator() {
+  std::vector<Job> jobs;
+  // Uneven parts, even ones, fewer rows than ranks.
+  const std::pair<DType, std::vector<std::int64_t>> cases[] = {
+      {DType::bf16, {37, 19, 23, 7}}, {DType::f32, {8, 12, 144, 16}}, {DType::f16, {1, 1, 1, 1}}};
+  for (const Operator& op : operators()) {
+    if (op.name == "all_reduce_rms_norm") continue;
+    for (const auto& [dtype, size] : cases) {
+      const std::vector<std::int64_t> own(size.begin(), size.begin() + static_cast<std::ptrdiff_t>(op.extents.size()));
+      for (const bool overlapped : {true, false})
+        jobs.push_back({make_program(op, 2, dtype, own), overlapped, with_library(2)});
+    }
+  }
+  for (const char* op : {"gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"})
+    jobs.push_back({program_of(op, 2, DType::bf16, {2048, 4096, 512}), true, large_topology()});
+  return jobs;
+}
+
+// Without and with peers' memory in sight.
+std::vector<Job> without_peers() {
+  std::vector<Job> jobs;
+  for (const char* op : kGemms) {
+    for (const bool overlapped : {true, false})
+      jobs.push_back({program_of(op, 2, DType::bf16, {130, 64, 96}), overlapped, with_library(2)});
+  }
+  for (const bool overlapped : {true, false})
+    jobs.push_back({testing::every_communication(2), overlapped, with_library(2)});
+  return jobs;
+}
+
+// So large that there is time to die.
+Job to_be_lost(const char* op) { return {program_of(op, 2, DType::bf16, {512, 1024, 384}), true, with_library(2)}; }
+
+const testing::KernelsAhead kAhead([](const auto& add) {
+  for (auto* jobs : {products_with_all_reduce, every_operator, without_peers}) {
+    for (Job& job : jobs()) add(job.plan());
+  }
+  for (const char* op : kGemms) add(to_be_lost(op).plan());
+});
+
+void run_all(std::vector<Job> jobs) {
   const auto begin = Clock::now();
-  Group::spawn(2, [](Group& group) {
-    // Uneven parts, even ones, fewer rows than ranks.
-    const std::pair<DType, std::vector<std::int64_t>> cases[] = {
-        {DType::bf16, {37, 19, 23, 7}}, {DType::f32, {8, 12, 144, 16}}, {DType::f16, {1, 1, 1, 1}}};
-    for (const Operator& op : operators()) {
-      if (op.name == "all_reduce_rms_norm") continue;
-      for (const auto& [dtype, size] : cases) {
-        const std::vector<std::int64_t> own(size.begin(),
-                                            size.begin() + static_cast<std::ptrdiff_t>(op.extents.size()));
-        for (const bool overlapped : {true, false})
-          run_and_compare(group, make_program(op, 2, dtype, own), overlapped, with_library(2));
-      }
-    }
-    for (const char* op : {"gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"}) {
-      run_and_compare(group, program_of(op, 2, DType::bf16, {2048, 4096, 512}), true,
-                      Topology::parse("ranks=2,lanes=120,copy=2,collective=1"));
-    }
+  Group::spawn(2, [&](Group& group) {
+    for (Job& job : jobs) run_and_compare(group, std::move(job));
   });
-  fmt::print("{:.1f} s\n", std::chrono::duration<double>(Clock::now() - begin).count());
+  fmt::print("{} plans, {:.1f} s\n", jobs.size(), std::chrono::duration<double>(Clock::now() - begin).count());
+}
+
+TEST(Nccl, ProcessesGemmAllReduceGivesTheInterpretersValues) {
+  if (!lacks_gpus(2)) run_all(products_with_all_reduce());
+}
+
+TEST(Nccl, ProcessesEveryOperatorGivesTheInterpretersValues) {
+  if (!lacks_gpus(2)) run_all(every_operator());
 }
 
 TEST(Nccl, ProcessesEveryCommunicationGivesTheInterpretersValues) {
-  if (lacks_gpus(2)) return;
-  Group::spawn(2, [](Group& group) {
-    for (const bool overlapped : {true, false})
-      run_and_compare(group, testing::every_communication(2), overlapped, with_library(2));
-  });
+  if (!lacks_gpus(2)) run_all(without_peers());
 }
 
 // Runs one test of this file in a process of its own, without what NCCL knows of links between GPUs.
@@ -155,7 +198,7 @@ TEST(Nccl, ProcessesCollectivePlansMapNothingOfPeersAndOthersAreRefusedByName) {
     const cuda::Driver* driver = cuda::driver();
     require(driver != nullptr, "no driver");
     const_cast<cuda::Driver*>(driver)->MemImportFromShareableHandle = no_way_to_a_peer;
-    for (const char* op : {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"}) {
+    for (const char* op : kGemms) {
       const Program program = program_of(op, 2, DType::bf16, {130, 64, 96});
       try {
         CudaExecutor executor(group,
@@ -168,10 +211,8 @@ TEST(Nccl, ProcessesCollectivePlansMapNothingOfPeersAndOthersAreRefusedByName) {
                     text.find("rank 1 (GPU-") != std::string::npos && text.find("collective") != std::string::npos,
                 text);
       }
-      for (const bool overlapped : {true, false})
-        run_and_compare(group, program_of(op, 2, DType::bf16, {130, 64, 96}), overlapped, with_library(2));
     }
-    run_and_compare(group, testing::every_communication(2), true, with_library(2));
+    for (Job& job : without_peers()) run_and_compare(group, std::move(job));
   });
 }
 
@@ -214,7 +255,7 @@ class Captured {
 TEST(Nccl, ProcessesACapturedRunIsReplayed) {
   if (lacks_gpus(2)) return;
   Group::spawn(2, [](Group& group) {
-    for (const char* op : {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"}) {
+    for (const char* op : kGemms) {
       const Program program = program_of(op, 2, DType::bf16, {256, 512, 128});
       const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::collective(program), with_library(2)).plan);
       CudaExecutor executor(group, plan);
@@ -252,19 +293,15 @@ void run_to_the_bitter_end(Group& group, const ProvenPlan& plan, Report& report)
     }
   }
   Group::threads(1, [](Group& alone) {
-    run_and_compare(alone, program_of("gemm_all_reduce", 1, DType::f32, {64, 64, 64}), true, with_library(1));
+    run_and_compare(alone, {program_of("gemm_all_reduce", 1, DType::f32, {64, 64, 64}), true, with_library(1)});
   });
   report.lives = true;
 }
 
-// Reductions and exchanges.
-constexpr const char* kLost[] = {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"};
-
 TEST(Nccl, ProcessesARankKilledInACollectiveIsNamedByTheOtherWhichLives) {
   if (lacks_gpus(2)) return;
-  for (const char* op : kLost) {
-    const Program program = program_of(op, 2, DType::bf16, {512, 1024, 384});
-    const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::collective(program), with_library(2)).plan);
+  for (const char* op : kGemms) {
+    const ProvenPlan plan = ProvenPlan::prove(to_be_lost(op).plan());
     Report* report = shared_report();
     try {
       Group::spawn(2, [&](Group& group) {
@@ -297,8 +334,7 @@ TEST(Nccl, ProcessesARankThatDoesNotComeToACollectiveIsNamedAtTheDeadline) {
   if (lacks_gpus(2)) return;
   constexpr auto kDeadline = 8000ms;  // making a communicator takes some seconds
   for (const char* op : {"gemm_all_reduce", "all_gather_gemm"}) {
-    const Program program = program_of(op, 2, DType::bf16, {512, 1024, 384});
-    const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::collective(program), with_library(2)).plan);
+    const ProvenPlan plan = ProvenPlan::prove(to_be_lost(op).plan());
     Report* report = shared_report();
     try {
       Group::spawn(2, [&](Group& group) {
