@@ -5,27 +5,32 @@
 
 namespace tileway {
 
-// Packs of `width` elements, as many from `from` as there are in `to`, both in row-major order. Eight are in flight at a
-// time: a peer's memory is far away.
-template <typename Bits, u32 width>
+// Packs of `width` elements, as many from `from` as there are in `to`, both in row-major order. Several are in flight at
+// a time: a peer's memory is far away.
+template <typename Bits, u32 width, u32 flight, typename Places>
 __device__ inline void copy_packs(const View& from, const View& to) {
-  constexpr u32 kFlight = 8;
   using Unit = Pack<Bits, width>;
   const auto count = static_cast<u32>(volume(to)) / width;
   const Places from_places(from);
   const Places to_places(to);
-  for (u32 first = worker(); first < count; first += kFlight * kWorkers) {
-    Unit values[kFlight];
+  for (u32 first = worker(); first < count; first += flight * kWorkers) {
+    Unit values[flight];
 #pragma unroll
-    for (u32 i = 0; i < kFlight; ++i) {
-      const u32 flat = first + i * kWorkers;
-      if (flat < count) values[i] = *reinterpret_cast<const Unit*>(at<Bits>(from, from_places(flat * width)));
-    }
+    for (u32 i = 0; i < flight; ++i)
+      values[i] = *reinterpret_cast<const Unit*>(at<Bits>(from, from_places(together(first, i, count) * width)));
 #pragma unroll
-    for (u32 i = 0; i < kFlight; ++i) {
+    for (u32 i = 0; i < flight; ++i) {
       const u32 flat = first + i * kWorkers;
       if (flat < count) *reinterpret_cast<Unit*>(at<Bits>(to, to_places(flat * width))) = values[i];
     }
+  }
+}
+template <typename Bits, u32 width>
+__device__ inline void copy_packs(const View& from, const View& to) {
+  if (evenly_apart(from) && evenly_apart(to)) {
+    copy_packs<Bits, width, 8, EvenPlaces>(from, to);
+  } else {
+    copy_packs<Bits, width, 2, AnyPlaces>(from, to);
   }
 }
 

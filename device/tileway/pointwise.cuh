@@ -75,7 +75,6 @@ __device__ inline void pointwise_packs(const Arguments& arguments) {
   using Unit = Pack<T, width>;
   const auto function = static_cast<Function>(arguments.body.function);
   const View& to = arguments.writes[0];
-  const Places to_places(to);
   const auto along = [&](const View& read) { return read.dims > 0 && read.extent[read.dims - 1] != 1; };
   for_each(volume(to) / width, [&](u32 pack) {
     const u32 flat = pack * width;
@@ -100,7 +99,7 @@ __device__ inline void pointwise_packs(const Arguments& arguments) {
       out.elements[i] = narrow<T>(
           apply<Wide<T>>(function, widen(in[0].elements[i]), widen(in[1].elements[i]), widen(in[2].elements[i])));
     }
-    *reinterpret_cast<Unit*>(at<T>(to, to_places(flat))) = out;
+    *reinterpret_cast<Unit*>(at<T>(to, offset_at(to, flat))) = out;
   });
 }
 

@@ -56,56 +56,72 @@ __device__ inline void reduce_dim(const Arguments& arguments) {
 }
 
 // `op` over all reads in their order: fp32 (integers exactly), rounded once, to every write. Reads may have other shapes
-// than the writes, with as many elements, taken in row-major order.
-template <typename T, u32 width>
+// than the writes, with as many elements, taken in row-major order. Two ranks' elements are loaded at a time: what they
+// wait for is memory.
+template <typename T, u32 width, u32 flight, typename Places>
 __device__ inline void reduce_packs(const Arguments& arguments) {
   using W = Wide<T>;
   using Unit = Pack<T, width>;
-  constexpr u32 kFlight = width * sizeof(W) <= 32 ? 4 : 2;
   const auto op = static_cast<ReduceOp>(arguments.body.op);
   const auto count = static_cast<u32>(volume(arguments.writes[0])) / width;
-  for (u32 first = worker(); first < count; first += kFlight * kWorkers) {
-    W totals[kFlight][width];
-    // Two ranks' at a time: what they wait for is memory.
-    for (u32 r = 0; r < arguments.read_count; r += 2) {
-      const bool pair = r + 1 < arguments.read_count;
-      const View& one = arguments.reads[r];
-      const View& other = arguments.reads[pair ? r + 1 : r];
-      const Places one_places(one);
-      const Places other_places(other);
-      Unit values[2][kFlight];
+  for (u32 first = worker(); first < count; first += flight * kWorkers) {
+    W totals[flight][width];
+    const auto load = [&](Unit(&values)[flight], u32 rank) {
+      const View& view = arguments.reads[rank];
+      const Places places(view);
 #pragma unroll
-      for (u32 i = 0; i < kFlight; ++i) {
-        const u32 flat = first + i * kWorkers;
-        if (flat >= count) continue;
-        values[0][i] = *reinterpret_cast<const Unit*>(at<T>(one, one_places(flat * width)));
-        if (pair) values[1][i] = *reinterpret_cast<const Unit*>(at<T>(other, other_places(flat * width)));
+      for (u32 i = 0; i < flight; ++i)
+        values[i] = *reinterpret_cast<const Unit*>(at<T>(view, places(together(first, i, count) * width)));
+    };
+    const auto add = [&](const Unit(&values)[flight]) {
+#pragma unroll
+      for (u32 i = 0; i < flight; ++i) {
+#pragma unroll
+        for (u32 e = 0; e < width; ++e) totals[i][e] = combine(op, totals[i][e], widen(values[i].elements[e]));
       }
+    };
+    Unit one[flight];
+    Unit other[flight];
+    const u32 last = arguments.read_count - 1;
+    load(one, 0);
+    load(other, min(1u, last));  // for nothing where there is no second one, and so below: no branch, as above
 #pragma unroll
-      for (u32 i = 0; i < kFlight; ++i) {
+    for (u32 i = 0; i < flight; ++i) {
 #pragma unroll
-        for (u32 e = 0; e < width; ++e) {
-          const W value = widen(values[0][i].elements[e]);
-          totals[i][e] = r == 0 ? value : combine(op, totals[i][e], value);
-          if (pair) totals[i][e] = combine(op, totals[i][e], widen(values[1][i].elements[e]));
-        }
-      }
+      for (u32 e = 0; e < width; ++e) totals[i][e] = widen(one[i].elements[e]);
     }
-    Unit results[kFlight];
+    if (last >= 1) add(other);
+#pragma unroll 1
+    for (u32 rank = 2; rank <= last; rank += 2) {
+      load(one, rank);
+      load(other, min(rank + 1, last));
+      add(one);
+      if (rank + 1 <= last) add(other);
+    }
+    Unit results[flight];
 #pragma unroll
-    for (u32 i = 0; i < kFlight; ++i) {
+    for (u32 i = 0; i < flight; ++i) {
 #pragma unroll
       for (u32 e = 0; e < width; ++e) results[i].elements[e] = narrow<T>(totals[i][e]);
     }
     for (u32 w = 0; w < arguments.write_count; ++w) {
       const View& to = arguments.writes[w];
-      const Places to_places(to);
+      const Places places(to);
 #pragma unroll
-      for (u32 i = 0; i < kFlight; ++i) {
+      for (u32 i = 0; i < flight; ++i) {
         const u32 flat = first + i * kWorkers;
-        if (flat < count) *reinterpret_cast<Unit*>(at<T>(to, to_places(flat * width))) = results[i];
+        if (flat < count) *reinterpret_cast<Unit*>(at<T>(to, places(flat * width))) = results[i];
       }
     }
+  }
+}
+template <typename T, u32 width>
+__device__ inline void reduce_packs(const Arguments& arguments, bool even) {
+  constexpr u32 kFlight = width * sizeof(Wide<T>) <= 32 ? 4 : 2;
+  if (even) {
+    reduce_packs<T, width, kFlight, EvenPlaces>(arguments);
+  } else {
+    reduce_packs<T, width, 1, AnyPlaces>(arguments);
   }
 }
 
@@ -113,12 +129,16 @@ template <typename T>
 __device__ inline void reduce_ranks(const Arguments& arguments) {
   constexpr u32 kWidth = 16 / sizeof(T);
   bool wide = true;
-  for (u32 w = 0; w < arguments.write_count; ++w) wide = wide && packs(arguments.writes[w], kWidth, sizeof(T));
-  for (u32 r = 0; r < arguments.read_count; ++r) wide = wide && packs(arguments.reads[r], kWidth, sizeof(T));
+  bool even = true;
+  for (u32 v = 0; v < arguments.read_count + arguments.write_count; ++v) {
+    const View& view = v < arguments.read_count ? arguments.reads[v] : arguments.writes[v - arguments.read_count];
+    wide = wide && packs(view, kWidth, sizeof(T));
+    even = even && evenly_apart(view);
+  }
   if (wide) {
-    reduce_packs<T, kWidth>(arguments);
+    reduce_packs<T, kWidth>(arguments, even);
   } else {
-    reduce_packs<T, 1>(arguments);
+    reduce_packs<T, 1>(arguments, even);
   }
 }
 

@@ -49,15 +49,18 @@ __device__ inline bool packs(const View& view, u32 width, u32 bytes) {
   return true;
 }
 
-// Where the elements of a view lie, in row-major order. Most boxes are rows evenly apart, and then a place takes one
-// division; all others are walked dimension by dimension.
-struct Places {
-  const View& view;
-  u32 columns;  // contiguous
-  i64 stride;   // from one such row to the next
-  bool even;
+// The index of the `i`th of what a worker has under way together, of `count`; past the end the last. So a load depends on
+// no branch: what is loaded under one the compiler keeps in memory, and waits there until it has come.
+__device__ inline u32 together(u32 first, u32 i, u32 count) { return min(first + i * kWorkers, count - 1); }
 
-  __device__ explicit Places(const View& its) : view(its), columns(1), stride(0), even(true) {
+// Where the elements of a view lie, in row-major order. Most boxes are rows evenly apart, and then a place takes one
+// division; all others are walked dimension by dimension. Code that has many places in flight is made for each kind.
+struct EvenPlaces {
+  u32 columns = 1;  // contiguous
+  i64 stride = 0;   // from one such row to the next
+  bool even = true;
+
+  __device__ explicit EvenPlaces(const View& view) {
     i64 run = 1;  // elements of the dimensions so far, that are contiguous
     u32 d = view.dims;
     while (d > 0 && (view.extent[d - 1] == 1 || view.stride[d - 1] == run)) run *= view.extent[--d];
@@ -73,10 +76,17 @@ struct Places {
     if (columns == 0) columns = 1;  // of an empty box
   }
   __device__ i64 operator()(u32 flat) const {
-    if (!even) return offset_at(view, flat);
     const u32 row = flat / columns;
     return row * stride + (flat - row * columns);
   }
 };
+struct AnyPlaces {
+  const View& view;
+
+  __device__ explicit AnyPlaces(const View& its) : view(its) {}
+  __device__ i64 operator()(u32 flat) const { return offset_at(view, flat); }
+};
+
+__device__ inline bool evenly_apart(const View& view) { return EvenPlaces(view).even; }
 
 }  // namespace tileway

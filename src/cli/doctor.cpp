@@ -20,7 +20,6 @@ namespace {
 // GPUs, or why there are none; what they need.
 void report_cuda(nlohmann::ordered_json& report) {
   const std::vector<cuda::Gpu> gpus = cuda::gpus();
-  report["machine"]["gpus"] = gpus.size();
   if (gpus.empty()) fmt::print("  GPUs         none: {}\n", cuda::why_not());
   for (const cuda::Gpu& gpu : gpus) {
     std::string peers;
@@ -30,7 +29,7 @@ void report_cuda(nlohmann::ordered_json& report) {
     fmt::print("  GPU {}        {}, sm_{}{}, {} SMs, {:.0f} GiB, {}; reaches{}\n", gpu.ordinal, gpu.name, gpu.major,
                gpu.minor, gpu.multiprocessors, static_cast<double>(gpu.bytes) / (1 << 30), gpu.uuid,
                peers.empty() ? " no other" : peers);
-    report["gpu"].push_back({{"name", gpu.name}, {"uuid", gpu.uuid}, {"multiprocessors", gpu.multiprocessors}});
+    report["gpus"].push_back({{"name", gpu.name}, {"uuid", gpu.uuid}, {"multiprocessors", gpu.multiprocessors}});
   }
   report["libraries"]["NVRTC"] = cuda::compiler_found();
   fmt::print("  NVRTC        {}\n", cuda::compiler_found()

@@ -3,6 +3,8 @@
 #include <fstream>
 #include <thread>
 
+#include "runtime/cuda/driver.hpp"
+
 namespace tileway::cli {
 
 std::string cpu_name() {
@@ -14,7 +16,11 @@ std::string cpu_name() {
 }
 
 nlohmann::ordered_json machine_json() {
-  return {{"cpu", cpu_name()}, {"cores", std::thread::hardware_concurrency()}, {"gpus", 0}};
+  const cuda::Fleet fleet = cuda::fleet();
+  nlohmann::ordered_json machine{
+      {"cpu", cpu_name()}, {"cores", std::thread::hardware_concurrency()}, {"gpus", fleet.gpus}};
+  if (fleet.gpus > 0) machine["gpu"] = fleet.name.data();
+  return machine;
 }
 
 }  // namespace tileway::cli

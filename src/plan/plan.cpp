@@ -5,14 +5,20 @@
 namespace tileway {
 
 std::int64_t Plan::bytes_sent(const Task& task) const {
-  const bool exchanges = bodies[task.body].kind == Body::Kind::exchange;
+  const auto bytes_of = [&](const Access& access) {
+    return access.box.volume() * static_cast<std::int64_t>(size_of(buffers[access.buffer].dtype));
+  };
   std::int64_t bytes = 0;
-  for (const Access& access : exchanges ? task.reads : task.writes) {
-    const Buffer& buffer = buffers[access.buffer];
-    if (exchanges || buffer.rank != task.rank)
-      bytes += access.box.volume() * static_cast<std::int64_t>(size_of(buffer.dtype));
+  if (task.joint == -1) {
+    for (const Access& access : task.writes) bytes += buffers[access.buffer].rank != task.rank ? bytes_of(access) : 0;
+    return bytes;
   }
-  return bytes;
+  for (const Access& access : task.reads) bytes += bytes_of(access);
+  const Body::Kind kind = bodies[task.body].kind;
+  if (kind == Body::Kind::exchange) return bytes;
+  const std::int64_t members =
+      std::count_if(tasks.begin(), tasks.end(), [&](const Task& other) { return other.joint == task.joint; });
+  return bytes * (members - 1) / members * (kind == Body::Kind::all_reduce ? 2 : 1);
 }
 
 bool Plan::reaches_peers() const {

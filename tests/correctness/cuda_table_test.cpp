@@ -17,6 +17,7 @@
 #include "exec/host/kernels/kernels.hpp"
 #include "runtime/cuda/compile.hpp"
 #include "support/run.hpp"
+#include "support/sass.hpp"
 #include "tileway/error.hpp"
 #include "tileway/ops.hpp"
 #include "tileway/verify.hpp"
@@ -136,30 +137,87 @@ TEST(CudaTable, WhereTheCallerHasItsOperandsDecidesWhetherTheyAreLoadedAhead) {
   }
 }
 
-TEST(CudaKernels, OfAllOperatorsCompileForEveryArchitectureAndWgmmaIsNotSerialised) {
+constexpr int kMultiplies = 4;  // in a loop of products
+
+// How often a loop over elements may go to local memory. Products of e4m3 by mma.sync have twice the sums, and for
+// sm_90a and sm_100a the assembler widens their operands: they lack a few registers.
+int most_spills(const std::string& source) {
+  return source.find("scaled_matmul<") != std::string::npos && source.find("HopperPipeline") == std::string::npos ? 12
+                                                                                                                  : 0;
+}
+
+TEST(CudaKernels, OfAllOperatorsCompileForEveryArchitectureAndTheirLoopsKeepTheirRegisters) {
   ASSERT_TRUE(compiler_found()) << compiler_text() << "; scripts/install test brings NVRTC";
+  ASSERT_EQ(testing::why_no_sass(), "");
   std::size_t images = 0;
-  for (const char* architecture : {"sm_80", "sm_90a", "sm_100a"}) {
+  std::size_t loops = 0;
+  for (const std::string architecture : {"sm_80", "sm_89", "sm_90a", "sm_100a"}) {
     std::set<std::string> sources;
     for (const Operator& op : operators()) {
       for (const DType dtype : {DType::f32, DType::bf16, DType::e4m3}) {
         const bool fp8 = dtype == DType::e4m3;
-        if (fp8 && (std::string_view(architecture) == "sm_80" || !testing::takes(op, dtype))) continue;
-        const Program program = make_program(op, 2, dtype, {});
-        sources.insert(
-            KernelText(lower(program, Schedule::overlapped(program), Topology::gpus(2)).plan, architecture).source());
+        if (fp8 && (architecture == "sm_80" || !testing::takes(op, dtype))) continue;
+        if (!fp8 && architecture == "sm_89") continue;  // as sm_80
+        // Also of a size that TMA cannot load.
+        for (const std::vector<std::int64_t>& size : {std::vector<std::int64_t>{}, small_size(op)}) {
+          const Program program = make_program(op, 2, dtype, size);
+          sources.insert(
+              KernelText(lower(program, Schedule::overlapped(program), Topology::gpus(2)).plan, architecture).source());
+        }
       }
     }
+    const Program tf32 = make_program(find_operator("gemm_all_reduce"), 2, DType::f32, {}, Precision::tf32);
+    if (architecture != "sm_89")
+      sources.insert(
+          KernelText(lower(tf32, Schedule::overlapped(tf32), Topology::gpus(2)).plan, architecture).source());
     for (const std::string& source : sources) {
       const Image image = compile(source, "tileway_run", architecture);
       EXPECT_EQ(image.cubin.substr(1, 3), "ELF") << architecture;
       // The assembler warns where it takes products of warpgroups one after the other, or does not hand over registers.
       for (const char* sign : {"C7510", "C7508", "serializ", "setmaxnreg ignored"})
         EXPECT_EQ(image.report.find(sign), std::string::npos) << image.report;
+      std::size_t loops_here = 0;
+      for (const testing::Loop& loop : testing::loops_of(image.cubin)) {
+        // The walk over a lane's tasks, and that over the tiles of a task, may put things aside.
+        const bool of_elements =
+            loop.function.find("body_") != std::string::npos && loop.multiplies_within < kMultiplies;
+        if (!of_elements && loop.multiplies < kMultiplies) continue;
+        EXPECT_LE(loop.spill_stores + loop.spill_loads, most_spills(source))
+            << architecture << ", " << loop.function << ", a loop of " << loop.instructions << " with "
+            << loop.multiplies << " multiplications\n"
+            << source;
+        loops_here += loop.multiplies >= kMultiplies ? 1 : 0;
+      }
+      if (source.find("matmul") != std::string::npos || source.find("Hopper") != std::string::npos) {
+        EXPECT_GT(loops_here, 0U) << architecture << "\n" << source;
+      }
+      loops += loops_here;
       ++images;
     }
   }
-  fmt::print("{} kernels for 3 architectures\n", images);
+  fmt::print("{} kernels for 4 architectures, {} loops that multiply\n", images, loops);
+}
+
+// More sums than registers.
+TEST(CudaKernels, ThatLackRegistersInALoopAreFound) {
+  ASSERT_TRUE(compiler_found()) << compiler_text();
+  ASSERT_EQ(testing::why_no_sass(), "");
+  const std::string source =
+      R"(extern "C" __global__ void __launch_bounds__(1024, 2) greedy(const float* a, float* c, int n) {
+  float sums[48] = {};
+  for (int k = 0; k < n; ++k) {
+#pragma unroll
+    for (int i = 0; i < 48; ++i) sums[i] += a[k] * a[n + k + i];
+  }
+#pragma unroll
+  for (int i = 0; i < 48; ++i) c[i] = sums[i];
+})";
+  for (const char* architecture : {"sm_80", "sm_90a", "sm_100a"}) {
+    int found = 0;
+    for (const testing::Loop& loop : testing::loops_of(compile(source, "greedy", architecture).cubin))
+      found += loop.multiplies >= kMultiplies && loop.spill_stores > 0 && loop.spill_loads > 0 ? 1 : 0;
+    EXPECT_GT(found, 0) << architecture;
+  }
 }
 
 TEST(CudaKernels, BesideALibraryHaveNoProductsAndLessToHold) {

@@ -1,5 +1,5 @@
-// A few rows of a product that ran on GPUs, against the interpreter's. Rows of a product do not depend on each other, so
-// these make a small program of their own: the same operator with all of its columns and depth.
+// A few rows of a product that ran on GPUs, against the interpreter's. Rows of a product do not depend on each other,
+// so these make a small program of their own: the same operator with all of its columns and depth.
 #pragma once
 
 #include <gtest/gtest.h>

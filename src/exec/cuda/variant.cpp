@@ -168,16 +168,25 @@ std::string KernelText::products_text() const {
 }
 
 std::string KernelText::source() const {
-  // A function each: they get their registers one by one, and the assembler is done ten times sooner.
+  // A function each, which the assembler makes ten times sooner than all in one. They are called by their addresses: to
+  // functions that it knows to call each other it allots registers together, and keeps what one lacks in memory. But
+  // beside wgmma no function may be called that it does not know.
+  const bool by_address = ahead_.empty();
   std::string functions;
+  std::string table;
   std::string cases;
   std::string shared = "0";
   for (const auto& [variant, number] : numbers_) {
     if (loads_ahead(variant)) continue;
     functions += fmt::format("__device__ __noinline__ void body_{}(const Arguments& arguments) {{ {}(arguments); }}\n",
                              number, variant);
+    table += fmt::format("body_{}, ", number);
     cases += fmt::format("      case {0}:\n        return body_{0}(arguments);\n", number);
     if (multiplies(variant)) shared = fmt::format("larger({}, {})", shared_bytes(variant), shared);
+  }
+  if (by_address) {
+    functions += fmt::format("__device__ void (*const kBodies[])(const Arguments&) = {{{}nullptr}};\n", table);
+    cases = "      default:\n        return kBodies[variant](arguments);\n";
   }
   return fmt::format(R"(#include "tileway/bodies.cuh"
 #include "tileway/lane.cuh"

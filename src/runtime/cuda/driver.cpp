@@ -196,6 +196,7 @@ Fleet fleet() {
   if (child == 0) {
     Fleet found;
     for (const Gpu& gpu : gpus()) {
+      if (found.gpus == 0) gpu.name.copy(found.name.data(), found.name.size() - 1);
       found.multiprocessors =
           found.gpus++ == 0 ? gpu.multiprocessors : std::min(found.multiprocessors, gpu.multiprocessors);
       found.linked = found.linked && std::find(gpu.reaches.begin(), gpu.reaches.end(), false) == gpu.reaches.end();

@@ -197,6 +197,7 @@ struct Fleet {
   int gpus = 0;
   int multiprocessors = 0;  // of the GPU with fewest
   bool linked = true;       // each says that it can use the others' memory
+  std::array<char, 64> name{};  // of the first GPU
 };
 Fleet fleet();
 
