@@ -1,13 +1,19 @@
 #!/usr/bin/env bash
-# The tests that need GPUs: scripts/gpu.sh OUT [FILTER...]. Takes the build in build/gpu if it is there (built elsewhere
-# and carried here), else builds; leaves what was seen in OUT. Each filter of tests is a process of its own.
+# The tests and benchmarks that need GPUs, on however many there are: scripts/gpu.sh OUT [FILTER...]
+# Takes the build in build/gpu if it is there (built elsewhere and carried here), else builds. Leaves in OUT: summary.txt;
+# machine.json; tests_N.json of each filter of tests, a process of its own, with bytes by engine and what multiplied;
+# times.jsonl of all schedules, peers.jsonl of cuBLAS and NCCL (where PyTorch is), bench.json; what compute-sanitizer
+# says. With filters only those tests. TILEWAY_GEMMS and TILEWAY_REPLAYS say how many.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-out=${1:?"scripts/gpu.sh OUT [FILTER...]: a folder for the results"}
+out=$(mkdir -p "${1:?"scripts/gpu.sh OUT [FILTER...]: a folder for the results"}" && cd "$1" && pwd)
 shift
-# What forks ranks must not have opened the driver before.
-[ $# -gt 0 ] || set -- '*.Processes*' '-*.Processes*'
-mkdir -p "$out"
+all=
+if [ $# -eq 0 ]; then
+  all=yes
+  # Kernels first, on all cores. What forks ranks must not have opened the driver before.
+  set -- '*.Processes*Compile*' '*.Processes*-*Compile*:Nccl.*' 'Nccl.Processes*' '-*.Processes*:GemmShapes.*' 'GemmShapes.*'
+fi
 if [ ! -x build/gpu/test_gpu ]; then
   scripts/install build test
   scripts/build release
@@ -15,13 +21,27 @@ if [ ! -x build/gpu/test_gpu ]; then
   cp build/release/bin/test_gpu build/release/bin/tileway build/gpu/
 fi
 export LD_LIBRARY_PATH=$PWD/build/gpu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-export TILEWAY_CACHE=${TILEWAY_CACHE:-$PWD/build/gpu/cache}
-build/gpu/tileway doctor --json "$out/machine.json" | tee "$out/summary.txt"
+export TILEWAY_CACHE=${TILEWAY_CACHE:-$PWD/build/gpu/cache} TILEWAY_TIMES=$out/times.jsonl
 status=0
+build/gpu/tileway doctor --json "$out/machine.json" | tee "$out/summary.txt"
 number=0
 for filter in "$@"; do
   number=$((number + 1))
-  timeout 550 build/gpu/test_gpu --gtest_filter="$filter" --gtest_output="json:$out/tests_$number.json" 2>&1 |
+  timeout 900 build/gpu/test_gpu --gtest_filter="$filter" --gtest_output="json:$out/tests_$number.json" 2>&1 |
     tee -a "$out/summary.txt" || status=1
 done
+[ "$all" ] || exit $status
+try() {  # what fails is told
+  timeout 120 "$@" 2>&1 | tee -a "$out/summary.txt" || { echo "failed: $*" | tee -a "$out/summary.txt"; status=1; }
+}
+try build/gpu/tileway bench gemm_all_reduce --dtype bf16 --size 513x1025x1023 --json "$out/bench.json"
+if command -v torchrun >/dev/null; then
+  try torchrun --nproc-per-node "$(nvidia-smi --list-gpus | wc -l)" bench/peers.py "$out/peers.jsonl"
+fi
+if command -v compute-sanitizer >/dev/null; then
+  for way in 'overlapped ranks=2,lanes=16,copy=0' 'fused ranks=2,lanes=16,copy=0'; do
+    try compute-sanitizer --tool memcheck --target-processes all --error-exitcode 3 build/gpu/tileway run gemm_all_reduce \
+      --dtype bf16 --size 130x264x144 --schedule "${way% *}" --topology "${way#* }"
+  done
+fi
 exit $status

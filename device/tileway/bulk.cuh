@@ -14,10 +14,9 @@ namespace tileway {
 // Addresses and bytes are multiples of 16; those in shared memory are of the shared window.
 // Global memory to shared memory; the bytes count at the barrier.
 __device__ __forceinline__ void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
-      "r"(bytes), "r"(barrier)
-      : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
 }
 // Shared memory to global memory, a peer's too; belongs to the next group that the thread commits.
 __device__ __forceinline__ void bulk_store(void* to, u32 from, u32 bytes) {

@@ -89,8 +89,10 @@ template <bool alike>
 __device__ __forceinline__ void copy_quads(u32 thread, u32 threads, char* to, const char* from, u64 bytes) {
   constexpr u32 kInFlight = 4;
   const auto load = [](const char* address) {
-    if constexpr (alike) return load_quad(address);
-    else return load_quad_anywhere(address);
+    if constexpr (alike)
+      return load_quad(address);
+    else
+      return load_quad_anywhere(address);
   };
   const u64 step = 16 * static_cast<u64>(threads);
   u64 i = 16 * static_cast<u64>(thread);

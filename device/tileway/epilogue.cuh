@@ -28,14 +28,17 @@ template <Function function, typename T, i32 a, i32 b = kNoOperand, i32 c = kNoO
 struct Apply {
   template <i32 operand>
   __device__ __forceinline__ static float value(float so_far, const View* reads, i64 row, i64 column) {
-    if constexpr (operand == kSoFar) return so_far;
-    else if constexpr (operand == kNoOperand) return 0;
-    else return operand_at<T>(reads[operand], row, column);
+    if constexpr (operand == kSoFar)
+      return so_far;
+    else if constexpr (operand == kNoOperand)
+      return 0;
+    else
+      return operand_at<T>(reads[operand], row, column);
   }
   __device__ __forceinline__ static float run(float so_far, const View* reads, i64 row, i64 column) {
-    float result = widen(narrow<T>(apply<float>(function, value<a>(so_far, reads, row, column),
-                                                value<b>(so_far, reads, row, column),
-                                                value<c>(so_far, reads, row, column))));
+    float result =
+        widen(narrow<T>(apply<float>(function, value<a>(so_far, reads, row, column),
+                                     value<b>(so_far, reads, row, column), value<c>(so_far, reads, row, column))));
     asm volatile("" : "+f"(result));  // a step ends here: its multiplication and the next one's addition are two
     return result;
   }

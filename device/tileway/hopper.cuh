@@ -51,7 +51,8 @@ __device__ __forceinline__ bool mbarrier_try_wait(u32 barrier, u32 parity) {
       : "memory");
   return ended != 0;
 }
-// Waits for that; false when patience ran out first. Looks only every 100 us whether it is too late, or somebody has given up.
+// Waits for that; false when patience ran out first. Looks only every 100 us whether it is too late, or somebody has
+// given up.
 __device__ __forceinline__ bool mbarrier_wait(u32 barrier, u32 parity, const Patience& patience) {
   constexpr u64 kLook = 100000;
   u64 next_look = 0;
@@ -76,8 +77,9 @@ __device__ __forceinline__ void tensor_map_acquire(const void* map) {
 // with zeros outside the map's extents. Its bytes, zeros included, count at the barrier. One thread calls it.
 __device__ __forceinline__ void tensor_load(u32 to, const void* map, u32 x, u32 y, u32 z, u32 barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
-      ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
+      "[%5];" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
       : "memory");
 }
 
@@ -136,6 +138,7 @@ __device__ __forceinline__ u32 narrow_pair(float first, float second) {
 // and d[4 * j + 1], and of the row eight further down the same columns in d[4 * j + 2] and d[4 * j + 3].
 template <typename T>
 __device__ __forceinline__ void wgmma_64x256x16(float (&d)[128], u64 a, u64 b) {
+  // clang-format off
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.%130.%130 "
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -164,11 +167,13 @@ __device__ __forceinline__ void wgmma_64x256x16(float (&d)[128], u64 a, u64 b) {
         "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]),
         "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
       : "l"(a), "l"(b), "C"(PtxName<T>::text));
+  // clang-format on
 }
 
 // The same of e4m3: A is 64 x 32, B is 32 x 128 and K-major too. Without `accumulate`, d is not added to but written.
 template <bool accumulate>
 __device__ __forceinline__ void wgmma_64x128x32(float (&d)[64], u64 a, u64 b) {
+  // clang-format off
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 "
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -185,6 +190,7 @@ __device__ __forceinline__ void wgmma_64x128x32(float (&d)[64], u64 a, u64 b) {
         "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
         "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
       : "l"(a), "l"(b), "n"(accumulate ? 1 : 0));
+  // clang-format on
 }
 
 // ---- Registers: warpgroups hand them from one to another; all four warps of one call it.

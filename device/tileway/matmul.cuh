@@ -178,8 +178,8 @@ __device__ inline u32 tile_byte(u32 row, u32 byte) {
   return row * kRowBytes + (byte ^ change << 4);
 }
 
-// Brings the kRows x kColumns tiles of an operand to shared memory, zeros where it has ended: straight there (cp.async),
-// which wants rows that start at multiples of 16 bytes, or by way of registers.
+// Brings the kRows x kColumns tiles of an operand to shared memory, zeros where it has ended: straight there
+// (cp.async), which wants rows that start at multiples of 16 bytes, or by way of registers.
 template <typename E, u32 kRows, u32 kColumns, bool kStraight>
 struct Operand {
   using T = typename Travel<E>::Stored;
@@ -232,8 +232,10 @@ struct Operand {
   }
   // A tile sets out; and arrives, once its copies have been waited for.
   __device__ void begin(u8* tile, i32 rows, i32 columns) {
-    if constexpr (kStraight) copy(tile, rows, columns);
-    else load(rows, columns);
+    if constexpr (kStraight)
+      copy(tile, rows, columns);
+    else
+      load(rows, columns);
   }
   __device__ void finish(u8* tile) const {
     if constexpr (kStraight) return;
@@ -489,8 +491,10 @@ __device__ __forceinline__ void add_products(float (&sums)[4][4][4], const Part<
   i64 left = part.depth;  // not yet begun
   const auto depth = [&] { return static_cast<i32>(min(left, static_cast<i64>(Shape::kDepth))); };
   const auto begin_b = [&](u8* to) {
-    if constexpr (Shape::kKMajorB) b.begin(to, part.columns, depth());
-    else b.begin(to, depth(), part.columns);
+    if constexpr (Shape::kKMajorB)
+      b.begin(to, part.columns, depth());
+    else
+      b.begin(to, depth(), part.columns);
   };
   const auto end_step = [&] {
     asm volatile("cp.async.commit_group;" ::: "memory");  // one a step, be it empty: they are counted
@@ -547,8 +551,10 @@ __device__ inline void matmul_mma(const Arguments& arguments) {
     const matmul::Part<Stored, C> part = parts.template at<Stored, C, Shape::kKMajorB>(index);
     float sums[4][4][4] = {};
     const bool straight = matmul::aligned(16, part.a, part.stride_a) && matmul::aligned(16, part.b, part.stride_b);
-    if (straight) matmul::add_products<T, true>(sums, part, shared, first_row, first_column);
-    else matmul::add_products<T, false>(sums, part, shared, first_row, first_column);
+    if (straight)
+      matmul::add_products<T, true>(sums, part, shared, first_row, first_column);
+    else
+      matmul::add_products<T, false>(sums, part, shared, first_row, first_column);
     sync_workers();
     if constexpr (kScaled) {
       const Scales scales(arguments.reads, parts.row_of(index), parts.column_of(index), part.rows, part.columns);
@@ -562,8 +568,8 @@ __device__ inline void matmul_mma(const Arguments& arguments) {
 #pragma unroll
         for (u32 e = 0; e < 4; e += 2)
           matmul::stage_two<typename Last::Between, Shape::kColumns>(shared, first_row + 16 * i + lane / 4 + 4 * e,
-                                                                     first_column + 8 * j + lane % 4 * 2,
-                                                                     sums[i][j][e], sums[i][j][e + 1]);
+                                                                     first_column + 8 * j + lane % 4 * 2, sums[i][j][e],
+                                                                     sums[i][j][e + 1]);
     if constexpr (sizeof...(Steps) > 0)
       matmul::go_on<Last, C, Shape::kRows, Shape::kColumns>(shared, parts, part, index);
     matmul::store<Shape::kRows, Shape::kColumns>(shared, parts.template at<Stored, C, Shape::kKMajorB>(index));

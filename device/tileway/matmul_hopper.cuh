@@ -39,7 +39,7 @@ struct HopperShape {
   static constexpr u32 kDepth = kHopperLine / sizeof(T);  // of K in a stage
   // Of C and B. 8-bit sums need twice the registers, see hopper_consume.
   static constexpr u32 kColumns = kKMajorB ? 128 : 256;
-  static constexpr u32 kSums = kColumns / 2;  // of a thread
+  static constexpr u32 kSums = kColumns / 2;                                           // of a thread
   static constexpr u32 kBlockColumns = kKMajorB ? kColumns : kHopperLine / sizeof(T);  // of B in one load
   static constexpr u32 kBlocks = kColumns / kBlockColumns;
   static constexpr u32 kBytesOfA = kHopperTileRows * kHopperLine;
@@ -60,8 +60,8 @@ inline constexpr u32 kHopperStagingBytes = 8 * kHopperPieceBytes;
 
 #ifdef __CUDACC__
 
-#include "tileway/hopper.cuh"
 #include "tileway/epilogue.cuh"
+#include "tileway/hopper.cuh"
 #include "tileway/scales.cuh"
 
 namespace tileway {
@@ -121,8 +121,7 @@ __device__ __forceinline__ HopperOutput<C> hopper_output(const View& c, i64 batc
   const i64 stride = c.stride[c.dims - 2];
   const i64 rows = c.extent[c.dims - 2] - m0;
   const i64 columns = c.extent[c.dims - 1] - n0;
-  return {at<C>(c, batch + m0 * stride + n0), stride,
-          static_cast<u32>(rows < kHopperTileRows ? rows : kHopperTileRows),
+  return {at<C>(c, batch + m0 * stride + n0), stride, static_cast<u32>(rows < kHopperTileRows ? rows : kHopperTileRows),
           static_cast<u32>(columns < kColumns ? columns : kColumns)};
 }
 
@@ -183,12 +182,14 @@ __device__ __forceinline__ void store_quad(void* to, const uint4& quad) {
 // Two sums to neighbours in a piece, the first one in an even column.
 template <typename C>
 __device__ __forceinline__ void hopper_stage(u8* to, float first, float second) {
-  if constexpr (sizeof(C) == 2) *reinterpret_cast<u32*>(to) = narrow_pair<C>(first, second);
-  else *reinterpret_cast<float2*>(to) = make_float2(first, second);
+  if constexpr (sizeof(C) == 2)
+    *reinterpret_cast<u32*>(to) = narrow_pair<C>(first, second);
+  else
+    *reinterpret_cast<float2*>(to) = make_float2(first, second);
 }
 
-// One warp's 16 rows of sums, by pieces of a line through staging, where the epilogue goes on with them. Sixteen bytes a
-// store where C's rows allow it.
+// One warp's 16 rows of sums, by pieces of a line through staging, where the epilogue goes on with them. Sixteen bytes
+// a store where C's rows allow it.
 template <typename C, u32 kSums, typename T, typename... Steps>
 __device__ __forceinline__ void hopper_store(const float (&sums)[kSums], const HopperOutput<C>& c, u8* staging,
                                              const Epilogue<T, C, Steps...>& epilogue) {
@@ -200,8 +201,8 @@ __device__ __forceinline__ void hopper_store(const float (&sums)[kSums], const H
   const u32 lane = worker() % 32;
   u8* const piece = staging + warp * kHopperPieceBytes;
   const bool aligned = (reinterpret_cast<u64>(c.first) | static_cast<u64>(c.row_stride) * sizeof(C)) % 16 == 0;
-  // Sixteen-byte chunk j of line l lies at j ^ l mod 8: neither the way in of 16-bit elements nor the rows' way out meets
-  // a bank twice.
+  // Sixteen-byte chunk j of line l lies at j ^ l mod 8: neither the way in of 16-bit elements nor the rows' way out
+  // meets a bank twice.
   constexpr u32 kPair = 2 * sizeof(C);  // bytes of two neighbours; four pairs are eight columns
   u8* const in = piece + lane / 4 * kLine + lane % (16 / kPair) * kPair;
   const u8* const out = piece + lane / 8 * kLine;
@@ -263,8 +264,9 @@ __device__ __forceinline__ void hopper_scale(float (&sums)[kSums], const Scales&
   }
 }
 
-// A tile of depth k, of e4m3 with the tile's Scales; of others with its Epilogue. A wait in vain makes the rest of it a formality, gone through all
-// the same: warps of a warpgroup must not disagree about the products that they do together.
+// A tile of depth k, of e4m3 with the tile's Scales; of others with its Epilogue. A wait in vain makes the rest of it a
+// formality, gone through all the same: warps of a warpgroup must not disagree about the products that they do
+// together.
 //
 // Tensor cores keep few bits of sums of 8-bit products, so those add up only a stage, 128 of k, which is then added to
 // the others in fp32. Meanwhile the other warpgroup's products run.
@@ -329,8 +331,10 @@ __device__ __forceinline__ bool hopper_consume(const HopperRing<T>& ring, RingPo
   if constexpr (same_type<Last, Scales>) hopper_scale(sums, last);
   there = __all_sync(0xffffffff, there);
   if (there) {
-    if constexpr (same_type<Last, Scales>) hopper_store(sums, c, staging, Epilogue<T, C>{});
-    else hopper_store(sums, c, staging, last);
+    if constexpr (same_type<Last, Scales>)
+      hopper_store(sums, c, staging, Epilogue<T, C>{});
+    else
+      hopper_store(sums, c, staging, last);
   }
   return there;
 }

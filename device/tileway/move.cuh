@@ -5,8 +5,8 @@
 
 namespace tileway {
 
-// Packs of `width` elements, as many from `from` as there are in `to`, both in row-major order. Several are in flight at
-// a time: a peer's memory is far away.
+// Packs of `width` elements, as many from `from` as there are in `to`, both in row-major order. Several are in flight
+// at a time: a peer's memory is far away.
 template <typename Bits, u32 width, u32 flight, typename Places>
 __device__ inline void copy_packs(const View& from, const View& to) {
   using Unit = Pack<Bits, width>;
@@ -86,9 +86,7 @@ __device__ inline void transpose(const Arguments& arguments) {
   const View& to = arguments.writes[0];
   View seen = to;  // the read in the write's order of dimensions
   for (u32 d = 0; d < to.dims; ++d) seen.stride[d] = from.stride[arguments.body.dims[d]];
-  for_each(volume(to), [&](u32 flat) {
-    *at<Bits>(to, offset_at(to, flat)) = *at<Bits>(from, offset_at(seen, flat));
-  });
+  for_each(volume(to), [&](u32 flat) { *at<Bits>(to, offset_at(to, flat)) = *at<Bits>(from, offset_at(seen, flat)); });
 }
 
 }  // namespace tileway

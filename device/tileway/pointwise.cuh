@@ -7,8 +7,26 @@ namespace tileway {
 
 // The functions of tileway/function.hpp, in its order.
 enum class Function : u32 {
-  neg, abs, exp, log, sqrt, rsqrt, tanh, erf, sigmoid, relu, gelu, silu,
-  add, sub, mul, div, maximum, minimum, greater, equal,
+  neg,
+  abs,
+  exp,
+  log,
+  sqrt,
+  rsqrt,
+  tanh,
+  erf,
+  sigmoid,
+  relu,
+  gelu,
+  silu,
+  add,
+  sub,
+  mul,
+  div,
+  maximum,
+  minimum,
+  greater,
+  equal,
   where,
 };
 

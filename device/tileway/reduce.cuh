@@ -55,9 +55,9 @@ __device__ inline void reduce_dim(const Arguments& arguments) {
   });
 }
 
-// `op` over all reads in their order: fp32 (integers exactly), rounded once, to every write. Reads may have other shapes
-// than the writes, with as many elements, taken in row-major order. Two ranks' elements are loaded at a time: what they
-// wait for is memory.
+// `op` over all reads in their order: fp32 (integers exactly), rounded once, to every write. Reads may have other
+// shapes than the writes, with as many elements, taken in row-major order. Two ranks' elements are loaded at a time:
+// what they wait for is memory.
 template <typename T, u32 width, u32 flight, typename Places>
 __device__ inline void reduce_packs(const Arguments& arguments) {
   using W = Wide<T>;

@@ -7,7 +7,7 @@
 namespace tileway {
 
 inline constexpr u32 kMaxViewDims = 6;
-inline constexpr u32 kMaxSteps = 8;  // of an epilogue
+inline constexpr u32 kMaxSteps = 8;   // of an epilogue
 inline constexpr u32 kMaxViews = 40;  // of a task
 
 // The threads of a block; see team.cuh.
@@ -97,13 +97,14 @@ struct LaneRow {
   u32 unused;
 };
 
-// What has gone wrong first, written once by whoever wins `claimed`. In host memory, which the host reads when it likes.
+// What has gone wrong first, written once by whoever wins `claimed`. In host memory, which the host reads when it
+// likes.
 struct Failure {
   enum : u32 { none, late, transfer, index, negative_split, too_many_rows };
   u32 claimed;
-  u32 kind;      // written last
-  u32 task;      // in the plan
-  u32 signal;    // late: which, what was wanted and seen, relative to the run
+  u32 kind;    // written last
+  u32 task;    // in the plan
+  u32 signal;  // late: which, what was wanted and seen, relative to the run
   u32 wanted;
   u32 seen;
   u32 member;    // splits: of whom
@@ -114,10 +115,10 @@ struct Failure {
 
 // What host and device tell each other while a kernel runs. In device memory: it is looked at all the time.
 struct Control {
-  u32 abort;         // set by whoever gives up; never reset
+  u32 abort;  // set by whoever gives up; never reset
   u32 unused;
-  u64 patience_ns;   // how long a wait may last
-  u64 delay_ns;      // for tests: each task begins up to so much later, at random
+  u64 patience_ns;  // how long a wait may last
+  u64 delay_ns;     // for tests: each task begins up to so much later, at random
 };
 
 // One event of a trace, in ns of the device's clock.
@@ -129,7 +130,7 @@ struct EventRow {
 
 // Between a stream and the block that serves it: both words are 0 between runs.
 struct StreamGate {
-  u32 open;   // set to 1 by the block when the task's waits are over; the stream waits for that and sets it back
+  u32 open;  // set to 1 by the block when the task's waits are over; the stream waits for that and sets it back
   u32 unused;
   u32 done;  // set to 1 by the stream when the task is done; the block waits for that and sets it back
   u32 also_unused;
@@ -151,13 +152,13 @@ struct Progress {
 
 // The argument of the kernel. All addresses are this process's.
 struct Launch {
-  u64 lanes;      // LaneRow, one a block
-  u64 tasks;      // TaskRow
-  u64 views;      // View
-  u64 waits;      // WaitRow
-  u64 notifies;   // NotifyRow
-  u64 bodies;     // BodyRow
-  u64 maps;       // tensor maps
+  u64 lanes;         // LaneRow, one a block
+  u64 tasks;         // TaskRow
+  u64 views;         // View
+  u64 waits;         // WaitRow
+  u64 notifies;      // NotifyRow
+  u64 bodies;        // BodyRow
+  u64 maps;          // tensor maps
   u64 runs_begun;    // u32, which peers may read
   u64 progress;      // Progress
   u64 control;       // Control

@@ -49,8 +49,8 @@ __device__ inline bool packs(const View& view, u32 width, u32 bytes) {
   return true;
 }
 
-// The index of the `i`th of what a worker has under way together, of `count`; past the end the last. So a load depends on
-// no branch: what is loaded under one the compiler keeps in memory, and waits there until it has come.
+// The index of the `i`th of what a worker has under way together, of `count`; past the end the last. So a load depends
+// on no branch: what is loaded under one the compiler keeps in memory, and waits there until it has come.
 __device__ inline u32 together(u32 first, u32 i, u32 count) { return min(first + i * kWorkers, count - 1); }
 
 // Where the elements of a view lie, in row-major order. Most boxes are rows evenly apart, and then a place takes one

@@ -16,7 +16,7 @@ struct AllReduce {
   tileway::u64 capacity;  // of a buffer, in bytes of data
   tileway::u32 rank;
   tileway::u32 ranks;
-  tileway::u32* runs;  // two words in device memory, zero at first: runs that have ended; blocks of this run that have
+  tileway::u32* runs;   // two words in device memory, zero at first: runs that have ended; blocks of this run that have
   tileway::u32* abort;  // whether this rank has given up; in device memory, zero at first
   tileway::u64 patience_ns;
 };

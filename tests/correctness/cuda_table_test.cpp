@@ -225,7 +225,7 @@ TEST(CudaKernels, BesideALibraryHaveNoProductsAndLessToHold) {
   const Program program = make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, {});
   const Topology topology = Topology::parse("ranks=2,lanes=16,copy=2,library=1");
   const KernelText text(lower(program, Schedule::library(program), topology).plan, "sm_90a");
-  EXPECT_EQ(text.products_text(), "none");
+  EXPECT_EQ(text.products_text(), "by cuBLASLt");
   EXPECT_EQ(compile(text.source(), "tileway_run", "sm_90a").cubin.substr(1, 3), "ELF");
 }
 

@@ -128,6 +128,7 @@ KernelText::KernelText(const Plan& plan, std::string architecture, const std::ma
   std::set<DType> operands;
   bool all_loadable = true;
   for (const Lane& lane : plan.lanes) {
+    library_ = library_ || lane.engine == Engine::library;
     if (lane.engine != Engine::compute) continue;
     for (TaskId id : lane.tasks) {
       const Task& task = plan.tasks[id];
@@ -161,7 +162,7 @@ std::string KernelText::products_text() const {
     if (!text.empty()) text += ", ";
     text += cores ? "in fp32 on CUDA cores" : "by mma.sync";
   }
-  if (text.empty()) return "none";
+  if (text.empty()) return library_ ? "by cuBLASLt" : "none";
   if (architecture_ == "sm_90a" && text == "by mma.sync")
     text += ": a box or its rows do not begin at multiples of 16 bytes";
   return text;

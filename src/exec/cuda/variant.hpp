@@ -38,6 +38,7 @@ class KernelText {
   std::set<std::string> ahead_;  // products, all of one type
   std::string pipeline_ = "NoPipeline";
   std::map<std::string, std::uint32_t> numbers_;
+  bool library_ = false;  // whether library lanes multiply
 };
 
 }  // namespace tileway::cuda

@@ -195,8 +195,8 @@ std::string architecture_of(const Gpu& gpu);
 // What GPUs there are, asked in a process of its own: one that has opened the driver cannot fork ranks that use it.
 struct Fleet {
   int gpus = 0;
-  int multiprocessors = 0;  // of the GPU with fewest
-  bool linked = true;       // each says that it can use the others' memory
+  int multiprocessors = 0;      // of the GPU with fewest
+  bool linked = true;           // each says that it can use the others' memory
   std::array<char, 64> name{};  // of the first GPU
 };
 Fleet fleet();
