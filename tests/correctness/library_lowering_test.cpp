@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 
+#include "support/quick.hpp"
 #include "support/random_program.hpp"
 #include "support/run.hpp"
 #include "tileway/ops.hpp"
@@ -97,7 +97,7 @@ TEST(LibraryLowering, EveryOperatorIsProvenAndGivesTheInterpretersValues) {
 
 TEST(LibraryLowering, RandomProgramsAreProvenAndGiveTheInterpretersValues) {
   int multiplied = 0;
-  const std::uint64_t last = std::getenv("TILEWAY_QUICK") ? 60 : 300;  // under sanitizers
+  const std::uint64_t last = testing::quick() ? 60 : 300;
   for (std::uint64_t seed = 1; seed <= last && !HasFailure(); ++seed) {
     testing::RandomProgram generator(seed);
     Program program = generator.program();

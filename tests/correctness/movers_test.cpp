@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <vector>
 
+#include "support/quick.hpp"
 #include "support/random_program.hpp"
 #include "support/run.hpp"
 #include "tileway/ops.hpp"
@@ -50,7 +50,7 @@ void expect_apart(const Program& program, const Plan& plan) {
 
 TEST(Movers, HoldCommunicationOnlyAndOtherLanesNone) {
   for (const Operator& op : operators()) {
-    for (int ranks : std::getenv("TILEWAY_QUICK") ? std::vector{1, 2, 3} : std::vector{1, 2, 3, 5, 8}) {
+    for (int ranks : testing::quick() ? std::vector{1, 2, 3} : std::vector{1, 2, 3, 5, 8}) {
       Program program = make_program(op, ranks, DType::bf16, {});
       for (const Topology& topology : {with_movers(ranks, 3, 1), with_movers(ranks, 20, 4), with_movers(ranks, 132, 16),
                                        with_movers(ranks, 20, 4, 2)}) {
@@ -104,7 +104,7 @@ TEST(Movers, PiecesOfTilesAreTheWholeOfThem) {
 }
 
 TEST(Movers, RandomProgramsAreProvenAndGiveTheInterpretersValues) {
-  const std::uint64_t last = std::getenv("TILEWAY_QUICK") ? 60 : 300;  // under sanitizers
+  const std::uint64_t last = testing::quick() ? 60 : 300;
   for (std::uint64_t seed = 1; seed <= last && !HasFailure(); ++seed) {
     testing::RandomProgram generator(seed);
     Program program = generator.program();

@@ -5,12 +5,12 @@
 // is exact there, within twice the error of the same dtype for the rest.
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <optional>
 #include <set>
 
+#include "support/quick.hpp"
 #include "support/run.hpp"
 
 namespace tileway {
@@ -310,8 +310,7 @@ Array whole(const Program& program, const Bindings& outputs) {
 }
 
 TEST(Placements, EveryOperationInEveryPlacementEqualsItsMeaningOnOneRank) {
-  // TILEWAY_QUICK, for builds that are ten times slower: two rank counts, one dtype.
-  const bool quick = std::getenv("TILEWAY_QUICK") != nullptr;
+  const bool quick = testing::quick();
   const std::vector<int> rank_counts = quick ? std::vector<int>{1, 3} : std::vector<int>{1, 2, 3, 5, 8};
   std::map<std::string, std::map<int, int>> covered;
   std::vector<std::string> order;

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <vector>
 
 #include "support/communications.hpp"
+#include "support/quick.hpp"
 #include "support/random_program.hpp"
 #include "support/run.hpp"
 #include "tileway/explore.hpp"
@@ -101,7 +101,7 @@ TEST(Collectives, GiveTheInterpretersValuesInEveryOrder) {
 }
 
 TEST(Collectives, OfEveryKindAndEveryCutGiveTheInterpretersValues) {
-  const bool quick = std::getenv("TILEWAY_QUICK") != nullptr;  // under sanitizers
+  const bool quick = testing::quick();
   for (int ranks : quick ? std::vector{1, 2, 3} : std::vector{1, 2, 3, 5, 8}) {
     Program program = testing::every_communication(ranks);
     for (const Schedule& schedule : schedules_of(program)) {

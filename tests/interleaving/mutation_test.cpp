@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 
 #include "plan/verify/verify.hpp"
 #include "support/mutate.hpp"
 #include "support/oracle.hpp"
+#include "support/quick.hpp"
 #include "support/random_plan.hpp"
 #include "support/run.hpp"
 #include "tileway/error.hpp"
@@ -24,7 +24,7 @@ constexpr std::uint64_t kSeeds = 50;
 constexpr int kReplayEvery = 10;  // of the orders that refusals give
 
 // Under sanitizers one mutant in so many, elsewhere all of them.
-std::uint64_t one_in() { return std::getenv("TILEWAY_QUICK") ? 100 : 1; }
+std::uint64_t one_in() { return testing::quick() ? 100 : 1; }
 
 struct Tally {
   int mutants = 0;

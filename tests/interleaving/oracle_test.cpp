@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "support/oracle.hpp"
+#include "support/quick.hpp"
 #include "support/random_plan.hpp"
 #include "tileway/verify.hpp"
 
@@ -32,7 +33,7 @@ int partial_waits(const Plan& plan) {
 TEST(Oracle, AgreesWithTheVerifierOnTenThousandRandomPlans) {
   const char* single = std::getenv("TILEWAY_SEED");
   const char* count = std::getenv("TILEWAY_PLANS");
-  const std::uint64_t wanted = count ? std::strtoull(count, nullptr, 10) : std::getenv("TILEWAY_QUICK") ? 500 : 10000;
+  const std::uint64_t wanted = count ? std::strtoull(count, nullptr, 10) : testing::quick() ? 500 : 10000;
   std::uint64_t compared = 0;
   std::uint64_t proven = 0;
   std::size_t states = 0;

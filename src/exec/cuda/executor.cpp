@@ -10,6 +10,7 @@
 
 #include "exec/agreement.hpp"
 #include "exec/board.hpp"
+#include "exec/cuda/brought.hpp"
 #include "exec/cuda/collectives.hpp"
 #include "exec/cuda/failure.hpp"
 #include "exec/cuda/fit.hpp"
@@ -52,15 +53,6 @@ class Arena {
   std::size_t bytes_ = 0;
 };
 
-// The caller's, by buffer.
-using Brought = std::map<BufferId, Address>;
-
-std::set<BufferId> keys_of(const Brought& brought) {
-  std::set<BufferId> keys;
-  for (const auto& [id, address] : brought) keys.insert(id);
-  return keys;
-}
-
 template <typename Row>
 void upload(Address to, const std::vector<Row>& rows) {
   if (!rows.empty()) check(driver()->MemcpyHtoD(to, rows.data(), rows.size() * sizeof(Row)), "writing the table");
@@ -74,13 +66,13 @@ void download(std::vector<Row>& rows, Address from) {
 
 class CudaExecutor::State {
  public:
-  State(Group group, std::shared_ptr<const ProvenPlan> proven, Options options, Brought brought)
+  State(Group group, std::shared_ptr<const ProvenPlan> proven, Options options, cuda::Brought brought)
       : group_(std::move(group)),
         proven_(agreed(std::move(proven))),
         plan_(proven_->plan()),
         options_(std::move(options)),
         brought_(std::move(brought)),
-        layout_(plan_, keys_of(brought_)),
+        layout_(plan_, cuda::buffers_of(brought_)),
         gpu_(cuda::choose_gpu(group_, options_.device)),
         device_(gpu_.ordinal),
         text_(plan_, cuda::architecture_of(gpu_), brought_),
@@ -155,7 +147,7 @@ class CudaExecutor::State {
   std::shared_ptr<const ProvenPlan> proven_;
   const Plan& plan_;
   Options options_;
-  Brought brought_;
+  cuda::Brought brought_;
   PlanLayout layout_;
   cuda::Gpu gpu_;
   cuda::Device device_;
@@ -190,8 +182,6 @@ class CudaExecutor::State {
   void bring(BufferId id, Address address);
   void write_table();
   void make_stream_lanes();
-  // Between the caller's memory and the executor's, of what peers use too.
-  void copy_brought(const std::vector<Plan::Binding>& bindings, bool in, Stream stream);
   // Collective: communicator by communicator, in the order in which they were made.
   void rehearse_collectives();
   void read_trace();
@@ -312,27 +302,7 @@ void CudaExecutor::State::make_stream_lanes() {
 }
 
 void CudaExecutor::State::bring(BufferId id, Address address) {
-  constexpr int kDeviceOrdinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-  const Buffer& buffer = plan_.buffers[id];
-  const auto refuse = [&](const char* what, std::string expected, std::string got) {
-    throw Error(ErrorKind::invalid,
-                {.where = fmt::format("{}, memory for {} of rank {}", plan_.name, buffer.name, group_.rank()),
-                 .what = what,
-                 .expected = std::move(expected),
-                 .got = std::move(got)});
-  };
-  if (buffer.slots != 1)
-    refuse("its place changes from run to run", "the executor's own memory", "memory of the caller's");
-  if (volume(buffer.shape) > 0) {
-    int ordinal = -1;
-    if (driver()->PointerGetAttribute(&ordinal, kDeviceOrdinal, address) != 0) ordinal = -1;
-    if (ordinal != gpu_.ordinal)
-      refuse("it is not memory of the rank's GPU", fmt::format("an address of GPU {}", gpu_.ordinal),
-             ordinal < 0 ? fmt::format("{:#x}, an address of none", address) : fmt::format("one of GPU {}", ordinal));
-  }
-  if (address % size_of(buffer.dtype) != 0)
-    refuse("it begins between two elements", fmt::format("a multiple of {}", size_of(buffer.dtype)),
-           fmt::format("{:#x}", address));
+  cuda::check_brought(plan_, id, address, gpu_);
   brought_[id] = address;
   addresses_->brought = brought_;
 }
@@ -343,7 +313,7 @@ void CudaExecutor::State::bind(BufferId id, Address address) {
              .what = "cuBLASLt has chosen how it multiplies for the addresses as they were",
              .hint = "Make another executor, with Options::memory");
   device_.use();
-  const Brought before = brought_;
+  const cuda::Brought before = brought_;
   bring(id, address);
   try {
     table_ = cuda::make_table(*addresses_, group_.rank(), text_);
@@ -356,18 +326,6 @@ void CudaExecutor::State::bind(BufferId id, Address address) {
   upload(launch_.maps, table_.maps);
   check(driver()->StreamSynchronize(nullptr), "binding memory");
   make_stream_lanes();
-}
-
-void CudaExecutor::State::copy_brought(const std::vector<Plan::Binding>& bindings, bool in, Stream stream) {
-  for (const Plan::Binding& binding : bindings) {
-    const Buffer& buffer = plan_.buffers[binding.buffer];
-    const auto found = brought_.find(binding.buffer);
-    if (found == brought_.end() || !buffer.symmetric || volume(buffer.shape) == 0) continue;
-    const Address own = addresses_->buffer(binding.buffer);
-    check(driver()->MemcpyAsync(in ? own : found->second, in ? found->second : own, PlanLayout::slot_bytes(buffer),
-                                stream),
-          "copying between the caller's memory and what peers use");
-  }
 }
 
 Plan CudaExecutor::State::plan_on_device() const {
@@ -396,7 +354,7 @@ void CudaExecutor::State::enqueue(Stream stream) {
   // Ranks that share a GPU run together, and would wait for each other here.
   cuda::Residency& residency = cuda::Residency::on(gpu_.ordinal);
   const bool chained = fit_.ranks == 1 && residency.make_room(this, fit_.blocks, kernel_.resident_blocks(), stream);
-  copy_brought(plan_.inputs, true, stream);
+  cuda::copy_brought(*addresses_, plan_.inputs, true, stream);
   if (!stream_lanes_.empty()) check(driver()->EventRecord(begin_, stream), "beginning a run");
   kernel_.launch(launch_, blocks(), stream);
   try {
@@ -407,8 +365,8 @@ void CudaExecutor::State::enqueue(Stream stream) {
     raise_alarm();
     throw;
   }
-  copy_brought(plan_.inputs, false, stream);  // what a program updates in place
-  copy_brought(plan_.outputs, false, stream);
+  cuda::copy_brought(*addresses_, plan_.inputs, false, stream);  // what a program updates in place
+  cuda::copy_brought(*addresses_, plan_.outputs, false, stream);
   if (chained) residency.entered({this, fit_.blocks, stream, end_});
 }
 
@@ -576,7 +534,7 @@ void CudaExecutor::State::read_trace() {
 }
 
 CudaExecutor::CudaExecutor(Group& group, ProvenPlan plan, Options options) : Executor(group.rank(), std::move(plan)) {
-  Brought brought;
+  cuda::Brought brought;
   for (const auto& [name, address] : options.memory) brought.emplace(require_binding(name), address);
   state_ = std::make_unique<State>(group, proven(), std::move(options), std::move(brought));
 }
