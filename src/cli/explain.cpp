@@ -5,6 +5,7 @@
 #include <map>
 
 #include "cli/command.hpp"
+#include "exec/cuda/variant.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway::cli {
@@ -49,6 +50,22 @@ std::string in_flight(const Lowered& lowered) {
   return fmt::format("  at most {} bytes in flight at one time\n", most);
 }
 
+// What multiplies on GPUs of each kind, for a plan with products.
+std::string products(const Plan& plan) {
+  std::string text;
+  for (const char* architecture : {"sm_80", "sm_90a", "sm_100a"}) {
+    std::string how;
+    try {
+      how = cuda::KernelText(plan, architecture).products_text();
+    } catch (const Error&) {
+      how = "refused, fp8 products need sm_89";
+    }
+    if (how == "none") return {};
+    text += fmt::format("{}{} {}", text.empty() ? "  products on GPUs: " : "; ", architecture, how);
+  }
+  return text + "\n";
+}
+
 int explain(const Options& options) {
   TW_REQUIRE(options.sizes.size() <= 1, ErrorKind::invalid, .where = "--size", .what = "explain takes one size");
   const Program program = make_program(options);
@@ -58,7 +75,7 @@ int explain(const Options& options) {
     const Verdict verdict = verify(lowered.plan);
     fmt::print("{}\n{}{}\n{}{}\n", to_text(lowered.plan, options.full), verdict.proven() ? "proven:\n" : "refused:\n",
                verdict.proven() ? proof_text(verdict.proof) : verdict.refusal->text, timeline(lowered),
-               in_flight(lowered));
+               in_flight(lowered) + products(lowered.plan));
     if (!options.plan.empty()) write_file(options.plan, to_json(lowered.plan));
   }
   if (!options.json.empty()) write_file(options.json, program.to_json());

@@ -16,6 +16,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "exec/cuda/variant.hpp"
 #include "gpu/gemm_cases.hpp"
@@ -106,62 +108,118 @@ struct Found {
   double got, want, bound;
 };
 
-// y(row, column): the sum over `parts` ranges of the depth, each part rounded to T, all summed in fp32 and rounded.
-// `slack`: what sums may lose of their terms' magnitudes.
-template <typename Operand, typename T>
-__device__ void compare(const T* y, u64 rows, u64 columns, u64 first_row, u64 first_column, u64 depth, u32 parts,
-                        u32 seed, u32 whole, float unit, float slack, Found* found) {
+// The whole of an operand, for what follows.
+template <typename T>
+__device__ void write_operand(float* to, u64 rows, u64 columns, u32 which, u32 seed, u32 whole) {
   const u64 threads = static_cast<u64>(gridDim.x) * blockDim.x;
-  for (u64 i = blockIdx.x * static_cast<u64>(blockDim.x) + threadIdx.x; i < rows * columns; i += threads) {
-    const u64 row = first_row + i / columns, column = first_column + i % columns;
-    const u64 chunk = (depth + parts - 1) / parts;
-    float total = 0, bound = 0, scale = 1;
-    if (same_type<Operand, e4m3>) scale = scale_at(0, seed, whole, row) * scale_at(1, seed, whole, column);
-    for (u32 part = 0; part < parts; ++part) {
-      float sum = 0, size = 0;
-      const u64 end = (part + 1) * chunk < depth ? (part + 1) * chunk : depth;
-      for (u64 k = part * chunk; k < end; ++k) {
-        const float product =
-            widen(value_at<Operand>(0, seed, whole, row, k)) * widen(value_at<Operand>(1, seed, whole, k, column));
-        sum += product;
-        size += fabsf(product);
+  for (u64 i = blockIdx.x * static_cast<u64>(blockDim.x) + threadIdx.x; i < rows * columns; i += threads)
+    to[i] = widen(value_at<T>(which, seed, whole, i / columns, i % columns));
+}
+
+// What a rank holds of y, against a b: the sum over `parts` ranges of the depth, each part rounded to T, all summed in
+// fp32 and rounded. `slack`: what sums may lose of their terms' magnitudes. By blocks of 16 x 16 threads with 4 x 4
+// elements each.
+struct Compared {
+  u64 rows, columns, first_row, first_column;
+  u64 depth, b_columns;
+  u32 parts, seed, whole;
+  float unit, slack;
+};
+template <typename Operand, typename T>
+__device__ void compare(const T* y, const float* a, const float* b, const Compared& c, Found* found) {
+  constexpr u32 kTile = 64, kStep = 16;
+  __shared__ float rows_of_a[kStep][kTile + 1];
+  __shared__ float rows_of_b[kStep][kTile];
+  const u32 across = threadIdx.x % 16, down = threadIdx.x / 16;
+  const u64 tiles_across = (c.columns + kTile - 1) / kTile;
+  const u64 tiles = tiles_across * ((c.rows + kTile - 1) / kTile);
+  const u64 chunk = (c.depth + c.parts - 1) / c.parts;
+  for (u64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const u64 tile_row = tile / tiles_across * kTile, tile_column = tile % tiles_across * kTile;
+    float total[4][4] = {}, bound[4][4] = {};
+    for (u32 part = 0; part < c.parts; ++part) {
+      float sum[4][4] = {}, size[4][4] = {};
+      const u64 end = min((part + 1) * chunk, c.depth);
+      for (u64 k0 = part * chunk; k0 < end; k0 += kStep) {
+        __syncthreads();
+        for (u32 i = threadIdx.x; i < kStep * kTile; i += blockDim.x) {
+          const u64 row = tile_row + i / kStep, k = k0 + i % kStep;
+          rows_of_a[i % kStep][i / kStep] =
+              row < c.rows && k < end ? a[(c.first_row + row) * c.depth + k] : 0.0f;
+          const u64 column = tile_column + i % kTile, kb = k0 + i / kTile;
+          rows_of_b[i / kTile][i % kTile] =
+              column < c.columns && kb < end ? b[kb * c.b_columns + c.first_column + column] : 0.0f;
+        }
+        __syncthreads();
+        for (u32 k = 0; k < kStep; ++k) {
+#pragma unroll
+          for (u32 i = 0; i < 4; ++i) {
+#pragma unroll
+            for (u32 j = 0; j < 4; ++j) {
+              const float product = rows_of_a[k][down + 16 * i] * rows_of_b[k][across + 16 * j];
+              sum[i][j] += product;
+              size[i][j] += fabsf(product);
+            }
+          }
+        }
       }
-      sum *= scale;
-      size *= scale;
-      const float rounded = widen(narrow<T>(sum));
-      total += rounded;
-      bound += 2 * unit * fabsf(sum) + size * slack;
+      for (u32 i = 0; i < 4; ++i) {
+        for (u32 j = 0; j < 4; ++j) {
+          const u64 row = c.first_row + tile_row + down + 16 * i;
+          const u64 column = c.first_column + tile_column + across + 16 * j;
+          float scale = 1;
+          if (same_type<Operand, e4m3>)
+            scale = scale_at(0, c.seed, c.whole, row) * scale_at(1, c.seed, c.whole, column);
+          total[i][j] += widen(narrow<T>(sum[i][j] * scale));
+          bound[i][j] += 2 * c.unit * fabsf(sum[i][j] * scale) + size[i][j] * scale * c.slack;
+        }
+      }
     }
-    bound = whole != 0 ? 0 : bound + 2 * unit * fabsf(total) + 1e-6f;
-    const float want = widen(narrow<T>(total));
-    const float got = widen(y[i]);
-    if (fabsf(got - want) <= bound) continue;
-    atomicAdd(&found->wrong, 1ull);
-    if (atomicCAS(&found->claimed, 0u, 1u) != 0) continue;
-    found->row = row;
-    found->column = column;
-    found->got = got;
-    found->want = want;
-    found->bound = bound;
+    for (u32 i = 0; i < 4; ++i) {
+      for (u32 j = 0; j < 4; ++j) {
+        const u64 row = tile_row + down + 16 * i, column = tile_column + across + 16 * j;
+        if (row >= c.rows || column >= c.columns) continue;
+        const float allowed = c.whole != 0 ? 0 : bound[i][j] + 2 * c.unit * fabsf(total[i][j]) + 1e-6f;
+        const float want = widen(narrow<T>(total[i][j]));
+        const float got = widen(y[row * c.columns + column]);
+        if (fabsf(got - want) <= allowed) continue;
+        atomicAdd(&found->wrong, 1ull);
+        if (atomicCAS(&found->claimed, 0u, 1u) != 0) continue;
+        found->row = c.first_row + row;
+        found->column = c.first_column + column;
+        found->got = got;
+        found->want = want;
+        found->bound = allowed;
+      }
+    }
   }
 }
 )";
 
-// Kernels of one type of operands and results: "fill_bf16", "compare_bf16".
+// Kernels of one type of operands and results: "fill_bf16", "write_bf16", "compare_bf16".
 std::string kernels_of(const std::string& type, const std::string& result, const std::string& name) {
   return fmt::format(R"(
 extern "C" __global__ void fill_{1}({0}* to, u64 rows, u64 columns, u64 first_row, u64 first_column, u32 which,
                                     u32 seed, u32 whole) {{
   fill<{0}>(to, rows, columns, first_row, first_column, which, seed, whole);
 }}
-extern "C" __global__ void compare_{1}(const {2}* y, u64 rows, u64 columns, u64 first_row, u64 first_column, u64 depth,
-                                       u32 parts, u32 seed, u32 whole, float unit, float slack, Found* found) {{
-  compare<{0}, {2}>(y, rows, columns, first_row, first_column, depth, parts, seed, whole, unit, slack, found);
+extern "C" __global__ void write_{1}(float* to, u64 rows, u64 columns, u32 which, u32 seed, u32 whole) {{
+  write_operand<{0}>(to, rows, columns, which, seed, whole);
+}}
+extern "C" __global__ void compare_{1}(const {2}* y, const float* a, const float* b, Compared c, Found* found) {{
+  compare<{0}, {2}>(y, a, b, c, found);
 }}
 )",
                      type, name, result);
 }
 
+// What the kernels are told, and what they find.
+struct Compared {
+  std::int64_t rows, columns, first_row, first_column;
+  std::int64_t depth, b_columns;
+  std::uint32_t parts, seed, whole;
+  float unit, slack;
+};
 struct Found {
   std::uint64_t wrong = 0;
   std::uint32_t claimed = 0;
@@ -175,10 +233,11 @@ std::string judge_source() {
          kernels_of("f16", "f16", "f16") + kernels_of("e4m3", "bf16", "e4m3") + kernels_of("tf32", "float", "tf32");
 }
 
-// One GPU's kernels, kept for all cases.
+// One rank's, kept for all cases.
 class Judge {
  public:
-  explicit Judge(const cuda::Gpu& gpu) : device_(gpu.ordinal), found_(sizeof(Found)) {
+  explicit Judge(const cuda::Gpu& gpu)
+      : device_(gpu.ordinal), found_(sizeof(Found)), a_(kOperandBytes), b_(kOperandBytes) {
     const std::string source = judge_source();
     const std::string architecture = cuda::architecture_of(gpu);
     check(driver()->ModuleLoadData(&module_, cuda::compile(source, "gemm_shapes_test", architecture).cubin.data()),
@@ -191,12 +250,25 @@ class Judge {
     void* list[] = {&arguments...};
     check(driver()->LaunchKernel(function, 1056, 1, 1, 256, 1, 1, 0, nullptr, list, nullptr), name.c_str());
   }
-  Address found() const { return found_.address(); }
+  // How many elements of y, what a rank holds of it, are not what they should be; and one of those.
+  Found compare(const std::string& type, Address y, const Compared& compared, std::int64_t rows) const {
+    Found found{};
+    check(driver()->MemcpyHtoD(found_.address(), &found, sizeof(found)), "clearing");
+    launch("write_" + type, a_.address(), rows, compared.depth, 0U, compared.seed, compared.whole);
+    launch("write_" + type, b_.address(), compared.depth, compared.b_columns, 1U, compared.seed, compared.whole);
+    launch("compare_" + type, y, a_.address(), b_.address(), compared, found_.address());
+    check(driver()->StreamSynchronize(nullptr), "comparing");
+    check(driver()->MemcpyDtoH(&found, found_.address(), sizeof(found)), "reading");
+    return found;
+  }
   void use() const { device_.use(); }
 
  private:
+  static constexpr std::size_t kOperandBytes = std::size_t{8192} * 16384 * sizeof(float);  // HowFast's are the largest
+
   cuda::Device device_;
   cuda::PinnedMemory found_;
+  cuda::DeviceMemory a_, b_;  // operands as fp32
   cuda::Module module_ = nullptr;
 };
 
@@ -254,13 +326,16 @@ TEST(SampledRows, OfEveryOperatorAreTheInterpretersAndAWrongOneIsFound) {
 class GemmShapes : public ::testing::Test {
  protected:
   void SetUp() override {
-    for (const cuda::Gpu& gpu : cuda::gpus()) judges_.push_back(std::make_unique<Judge>(gpu));
-    ASSERT_FALSE(judges_.empty()) << cuda::why_not();
+    ASSERT_FALSE(cuda::gpus().empty()) << cuda::why_not();
+    for (int rank = 0; rank < kMostRanks; ++rank) {
+      const std::vector<cuda::Gpu> gpus = cuda::gpus();
+      judges_.push_back(std::make_unique<Judge>(gpus[static_cast<std::size_t>(rank) % gpus.size()]));
+    }
   }
 
   void run(const Case& one) {
     Program program = make_program(*one.op, one.ranks, one.type.dtype, one.size, one.type.precision);
-    const int gpus = static_cast<int>(judges_.size());
+    const int gpus = static_cast<int>(cuda::gpus().size());
     const int sharing = (one.ranks + gpus - 1) / gpus;
     const Schedule schedule = schedule_of(one.engines, program);
     const ProvenPlan plan =
@@ -277,7 +352,7 @@ class GemmShapes : public ::testing::Test {
     const bool compares = one.size[1] * one.size[2] <= kSmallWeights || cases_ % 64 == 0;  // the interpreter is slow
     const bool exact = cases_ % 2 == 0;
     Group::threads(one.ranks, [&](Group& group) {
-      const Judge& judge = *judges_[group.rank() % gpus];
+      const Judge& judge = *judges_[group.rank()];
       judge.use();
       std::vector<cuda::DeviceMemory> memory;
       CudaExecutor::Options options;
@@ -354,16 +429,20 @@ class GemmShapes : public ::testing::Test {
     if (bytes > 0) check(driver()->MemsetD8(y, 0xff, bytes), "poisoning");
     check(driver()->StreamSynchronize(nullptr), "filling");  // not the context, in which others' kernels wait for this
     executor.run();
-    const bool sums_over_ranks = program.ops()[0].type.placement.is_shard(1);
-    Found found{};
-    check(driver()->MemcpyHtoD(judge.found(), &found, sizeof(found)), "clearing");
     if (bytes == 0) return;
-    judge.launch("compare_" + type, y, part.rows, part.columns, part.first_row, part.first_column,
-                 static_cast<std::uint64_t>(one.size[2]), sums_over_ranks ? static_cast<std::uint32_t>(one.ranks) : 1U,
-                 seed, whole ? 1U : 0U, static_cast<float>(unit_of(result.dtype)), slack_of(one.type.dtype),
-                 judge.found());
-    check(driver()->StreamSynchronize(nullptr), "comparing");
-    check(driver()->MemcpyDtoH(&found, judge.found(), sizeof(found)), "reading");
+    const bool sums_over_ranks = program.ops()[0].type.placement.is_shard(1);
+    const Compared compared{.rows = part.rows,
+                            .columns = part.columns,
+                            .first_row = part.first_row,
+                            .first_column = part.first_column,
+                            .depth = one.size[2],
+                            .b_columns = one.size[1],
+                            .parts = sums_over_ranks ? static_cast<std::uint32_t>(one.ranks) : 1U,
+                            .seed = seed,
+                            .whole = whole ? 1U : 0U,
+                            .unit = static_cast<float>(unit_of(result.dtype)),
+                            .slack = slack_of(one.type.dtype)};
+    const Found found = judge.compare(type, y, compared, one.size[0]);
     failures_ += found.wrong > 0 ? 1 : 0;
     EXPECT_EQ(found.wrong, 0U) << fmt::format(
         "{}, {} numbers: rank {} has {} elements wrong of {}; one at ({}, {}): {} for {}, allowed {}", name_of(one),
@@ -372,6 +451,7 @@ class GemmShapes : public ::testing::Test {
     elements_ += elements;
   }
 
+  static constexpr int kMostRanks = 4;
   static constexpr std::int64_t kSmallWeights = 1 << 20;
   static constexpr int kMostFailures = 20;
   std::vector<std::unique_ptr<Judge>> judges_;
@@ -385,7 +465,7 @@ class GemmShapes : public ::testing::Test {
 
 // Microseconds of a replay, the median of the slower rank; checked before.
 TEST_F(GemmShapes, HowFast) {
-  if (judges_.size() < 2) {
+  if (cuda::gpus().size() < 2) {
     fmt::print("skipped: it needs two GPUs\n");
     return;
   }
@@ -450,7 +530,7 @@ TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
   for (int ranks : {2, 3, 4}) {
     for (const Type& type : kTypes) {
       // Copy engines copy from one GPU to another.
-      const bool own_gpus = ranks <= static_cast<int>(judges_.size());
+      const bool own_gpus = ranks <= static_cast<int>(cuda::gpus().size());
       std::vector<Engines> choices{kStores, kMovers, kFused};
       if (own_gpus) choices.push_back(kCopies);
       if (own_gpus) choices.push_back(kCopiesAndFused);
@@ -462,15 +542,16 @@ TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
       }
     }
   }
+  std::map<std::size_t, std::set<std::pair<std::int64_t, std::int64_t>>> sides_met;  // by combination
   std::size_t turn = 0;
   for (const char* name : kOperators) {
     for (std::int64_t m : {1, 16, 128, 1000, 1024, 4096, 8192}) {
       for (std::int64_t n : {1, 7, 97, 1001, 4096, 8192}) {
         for (std::int64_t k : {1, 7, 97, 1001, 4096, 8192}) {
-          ++turn;
-          for (std::size_t c = 0; c < combinations.size(); ++c) {
-            if (!every && (c + combinations.size() - turn * 7 % combinations.size()) % combinations.size() >= some)
-              continue;
+          for (std::size_t next = 0; next < (every ? combinations.size() : some); ++next) {
+            // Each shape takes others than the shapes beside it, and each combination meets other sides every time.
+            const std::size_t c = (turn * 53 + turn / 36 * 19 + next * 31) % combinations.size();
+            sides_met[c].insert({n, k});
             Case one = combinations[c];
             one.op = &find_operator(name);
             one.size = {m, n, k};
@@ -482,6 +563,7 @@ TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
             }
             if (failures_ >= kMostFailures) return;
           }
+          ++turn;
         }
       }
     }
@@ -489,6 +571,12 @@ TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
                std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     std::fflush(stdout);
   }
+  std::size_t fewest = 36;
+  for (std::size_t c = 0; c < combinations.size(); ++c) fewest = std::min(fewest, sides_met[c].size());
+  fmt::print("{} combinations, each with {} of 36 pairs of N and K at least\n", combinations.size(), fewest);
+  RecordProperty("combinations", fmt::to_string(combinations.size()));
+  RecordProperty("pairs_of_sides_with_each", fmt::to_string(fewest));
+  EXPECT_GE(fewest, 6U);
   fmt::print("{} cases, {:.1f}e9 elements, {} rows against the interpreter; bytes sent:", cases_,
              static_cast<double>(elements_) * 1e-9, rows_);
   for (const auto& [engine, bytes] : bytes_) {
