@@ -93,6 +93,10 @@ TEST(Command, ExplainShowsProgramPlanAndTimelineAndWritesThePlan) {
   expect(answer, 0, "predicted:");
   EXPECT_EQ(read_json(path).at("tileway_plan"), 1);
   expect(command("explain gemm_all_reduce --ranks 2 --size 8x8x8 --full"), 0, "wait   signal");
+  expect(command("explain gemm_all_reduce --ranks 2 --size 64x64x128 --dtype bf16"), 0,
+         "sm_90a by wgmma, operands loaded by TMA");
+  expect(command("explain gemm_all_reduce --ranks 2 --size 64x64x67 --dtype bf16"), 0,
+         "sm_90a by mma.sync: a box or its rows do not begin at multiples of 16 bytes");
 }
 
 TEST(Command, ProcessesTf32IsAPrecisionOfTheProductsOfF32) {
