@@ -107,7 +107,7 @@ class CudaExecutor final : public Executor {
   using Stream = CUstream_st*;    // a cudaStream_t or CUstream of the device
   using Address = std::uint64_t;  // on the device
   struct Options {
-    int device = -1;  // as this process counts its GPUs; -1: rank modulo their number
+    int device = -1;  // as this process counts its GPUs; -1: its world rank modulo their number
     bool trace = false;
     std::int64_t delay_ns = 0;  // for tests: every task begins up to so much later, at random
     // Where this rank's parts of some inputs and outputs lie: memory of the device that the caller has and keeps,

@@ -53,6 +53,7 @@ class Group {
 
   int rank() const;
   int size() const;
+  int world_rank() const;                      // among all that were started together, of whom this may be a subgroup
   std::chrono::milliseconds deadline() const;  // TILEWAY_DEADLINE_MS, 30 s by default
   void set_deadline(std::chrono::milliseconds deadline);
 

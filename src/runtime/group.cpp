@@ -31,6 +31,7 @@ std::vector<Piece> Group::State::meet(std::string_view what, Piece own) {
 
 Group::Group(std::shared_ptr<State> state) : state_(std::move(state)) {}
 int Group::rank() const { return state_->self; }
+int Group::world_rank() const { return state_->members[state_->self]; }
 int Group::size() const { return static_cast<int>(state_->members.size()); }
 std::chrono::milliseconds Group::deadline() const { return state_->deadline; }
 void Group::set_deadline(std::chrono::milliseconds deadline) { state_->deadline = deadline; }
@@ -76,14 +77,14 @@ SymmetricMemory Group::allocate(std::size_t bytes) {
 }
 
 void Group::announce_failure(const Error& error) {
-  const int rank = state_->members[state_->self];
+  const int rank = world_rank();
   if (state_->roster->state(rank) == Roster::State::present) {
     state_->roster->lost(rank, Roster::State::failed, error.kind(), error.what());
   }
 }
 
 void Group::check_members() {
-  state_->roster->check(state_->members, state_->members[state_->self]);
+  state_->roster->check(state_->members, world_rank());
   state_->rendezvous->check();
 }
 

@@ -80,6 +80,7 @@ void a_subgroup_that_excludes_a_rank_does_not_disturb_the_world(Launch launch) {
     if (world.rank() == 0) return;
     Group other = world.subgroup(std::vector<int>{1, 2});
     Group same = world.subgroup(std::vector<int>{1, 2});  // never shares a meeting with the first
+    require(other.world_rank() == world.rank() && other.rank() == world.rank() - 1, "a rank is not where it was");
     const SymmetricMemory a = other.allocate(64);
     const SymmetricMemory b = same.allocate(64);
     a.on(other.rank())[0] = std::byte{1};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <map>
@@ -16,6 +17,7 @@
 #include "runtime/cuda/compile.hpp"
 #include "runtime/cuda/driver.hpp"
 #include "runtime/cuda/memory.hpp"
+#include "runtime/cuda/nccl.hpp"
 #include "support/random_program.hpp"
 #include "support/run.hpp"
 #include "tileway/error.hpp"
@@ -282,6 +284,59 @@ TEST(CudaExecutor, CopyEnginesAreRefusedBetweenRanksOfOneGpu) {
     EXPECT_EQ(error.kind(), ErrorKind::invalid) << error.what();
     EXPECT_NE(std::string(error.what()).find("share a GPU"), std::string::npos) << error.what();
   }
+}
+
+// One run of a product on two ranks of the group, each on the GPU that is its own. A rank that is a process sees no
+// failed expectation, so what is wrong is thrown.
+void require_right(Group& group, const char* schedule, const char* topology) {
+  const Program program =
+      make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, std::vector<std::int64_t>{136, 264, 144});
+  CudaExecutor executor(
+      group, ProvenPlan::prove(lower(program, Schedule::named(program, schedule), Topology::parse(topology)).plan));
+  Bindings inputs = random_inputs(program, 1, Fill::integers);
+  for (const auto& [name, parts] : inputs) executor.set_input(name, parts[group.rank()]);
+  executor.run();
+  TW_REQUIRE(executor.get("y") == interpret(program, inputs).at("y")[group.rank()], ErrorKind::system, .where = "test",
+             .what = fmt::format("rank {} has wrong elements", group.rank()));
+}
+
+TEST(CudaExecutor, ProcessesThatSeeOneGpuEachUseEachOthers) {
+  if (cuda::fleet().gpus < 2) {
+    fmt::print("skipped: it needs two GPUs\n");
+    return;
+  }
+  Group::spawn(2, [](Group& group) {
+    setenv("CUDA_VISIBLE_DEVICES", std::to_string(group.rank()).c_str(), 1);
+    TW_REQUIRE(cuda::gpus().size() == 1, ErrorKind::system, .where = "test", .what = "more than one GPU in sight");
+    require_right(group, "overlapped", "ranks=2,lanes=8,copy=1");
+    require_right(group, "fused", "ranks=2,lanes=8,copy=0");
+    if (cuda::collectives_found()) require_right(group, "collective", "ranks=2,lanes=8,copy=0,collective=1");
+  });
+}
+
+TEST(CudaExecutor, RanksOfASubgroupKeepTheirGpus) {
+  if (cuda::gpus().size() < 2) {
+    fmt::print("skipped: it needs two GPUs\n");
+    return;
+  }
+  std::atomic<int> apart = 0;
+  Group::threads(4, [&](Group& group) {
+    const std::vector<int> ranks = group.rank() < 2 ? std::vector{0, 1} : std::vector{2, 3};
+    Group pair = group.subgroup(ranks);
+    require_right(pair, "overlapped", "ranks=2,lanes=8,copy=1");
+    const std::vector<int> alone{group.rank()};
+    Group single = group.subgroup(alone);
+    const Program program =
+        make_program(find_operator("gemm_all_reduce"), 1, DType::f32, std::vector<std::int64_t>{64, 64, 64});
+    CudaExecutor executor(
+        single, ProvenPlan::prove(
+                    lower(program, Schedule::overlapped(program), Topology::parse("ranks=1,lanes=4,copy=0")).plan));
+    int ordinal = -1;
+    constexpr int kDeviceOrdinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    cuda::check(cuda::driver()->PointerGetAttribute(&ordinal, kDeviceOrdinal, executor.address("x")), "looking");
+    apart += ordinal == group.rank() % static_cast<int>(cuda::gpus().size()) ? 1 : 0;
+  });
+  EXPECT_EQ(apart, 4);
 }
 
 TEST(CudaExecutor, MoreLanesThanTheGpuHoldsAreRefusedOnEveryRank) {

@@ -49,7 +49,7 @@ Gpu choose_gpu(const Group& group, int ordinal) {
   TW_REQUIRE(!found.empty(), ErrorKind::system, .where = "CUDA", .what = why_not(),
              .hint = "`tileway doctor` says what is missing; the host executor needs no GPU");
   const int count = static_cast<int>(found.size());
-  const int chosen = ordinal < 0 ? group.rank() % count : ordinal;
+  const int chosen = ordinal < 0 ? group.world_rank() % count : ordinal;
   TW_REQUIRE(chosen < count, ErrorKind::invalid, .where = "CUDA", .what = "there is no such GPU",
              .expected = fmt::format("0 to {}", count - 1), .got = std::to_string(chosen));
   return found[chosen];
