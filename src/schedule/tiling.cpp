@@ -11,7 +11,12 @@ namespace {
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Resident thread blocks are many and want tiles of a fixed size; CPU threads are few and want few tiles.
-constexpr std::int64_t kBlockElements = std::int64_t{128} * 256;
+constexpr std::int64_t kBlockRows = 128;
+constexpr std::int64_t kBlockColumns = 256;
+constexpr std::int64_t kBlockElements = kBlockRows * kBlockColumns;
+// Of smaller ones too, where there is not enough for all blocks.
+constexpr std::int64_t kLeastBlockColumns = 64;
+constexpr std::int64_t kLeastBlockElements = 2048;
 // What one of a few blocks should have to move at once, so that it moves for longer than it takes to wait and to
 // notify.
 constexpr std::int64_t kMoverElements = 4 * kBlockElements;
@@ -108,6 +113,31 @@ Shape cut_into(const Shape& shape, std::int64_t pieces, const Shape& least) {
   return tile;
 }
 
+namespace {
+
+// Of a product on thread blocks: what tensor cores multiply at once, neither more, for the rest of a second one costs
+// as much as all of it, nor so that a tile begins where a row of sixteen bytes does not. Narrower ones where those
+// leave lanes without any, as long as each lane gets one at most. Small matrices of a batch go together.
+Shape block_tile(const Shape& local, int lanes) {
+  const std::size_t dims = local.size();
+  const std::int64_t elements = volume(local);
+  const std::int64_t rows = std::clamp<std::int64_t>(local[dims - 2], 1, kBlockRows);
+  std::int64_t columns = std::clamp<std::int64_t>(local[dims - 1], 1, kBlockColumns);
+  Shape batch = local;
+  batch[dims - 2] = batch[dims - 1] = 1;
+  const auto tiles = [&] { return ceil_div(local[dims - 2], rows) * ceil_div(local[dims - 1], columns); };
+  while (columns > kLeastBlockColumns && 2 * volume(batch) * tiles() <= lanes)
+    columns = ceil_div(columns / 2, kLeastBlockColumns) * kLeastBlockColumns;
+  const std::int64_t most = std::max<std::int64_t>(lanes, ceil_div(elements, kBlockElements));
+  Shape tile =
+      cut_into(batch, std::max<std::int64_t>(1, most / std::max<std::int64_t>(1, tiles())), Shape::filled(dims, 1));
+  tile[dims - 2] = rows;
+  tile[dims - 1] = columns;
+  return tile;
+}
+
+}  // namespace
+
 std::vector<Box> lane_pieces(const Box& box, const Topology& topology) {
   return pieces_of(box, topology, std::numeric_limits<std::int64_t>::max());
 }
@@ -139,16 +169,20 @@ bool keeps_whole(const Op& op, const Program& program, int member, std::size_t d
 
 Shape default_tile(const Op& op, const Shape& local, int members, const Topology& topology) {
   const std::size_t dims = local.size();
+  const bool product = op.kind == OpKind::matmul || op.kind == OpKind::scaled_matmul;
+  if (has_blocks(topology) && product) return block_tile(local, topology.lanes);
   const std::int64_t elements = volume(local);
-  const bool many = has_blocks(topology);
-  std::int64_t pieces = many ? ceil_div(elements, kBlockElements) : std::max(2 * topology.lanes, 4 * members);
+  std::int64_t pieces = std::max(2 * topology.lanes, 4 * members);
+  if (has_blocks(topology))
+    pieces = std::max(ceil_div(elements, kBlockElements),
+                      std::min<std::int64_t>(elements / kLeastBlockElements, topology.lanes));
   Shape least = Shape::filled(dims, 1);
-  if (op.kind == OpKind::matmul || op.kind == OpKind::scaled_matmul) {
-    least[dims - 2] = std::min<std::int64_t>(many ? 128 : 8, std::max<std::int64_t>(1, local[dims - 2]));
-    least[dims - 1] = std::min<std::int64_t>(many ? 256 : 32, std::max<std::int64_t>(1, local[dims - 1]));
+  if (product) {
+    least[dims - 2] = std::clamp<std::int64_t>(local[dims - 2], 1, 8);
+    least[dims - 1] = std::clamp<std::int64_t>(local[dims - 1], 1, 32);
   } else {
     pieces = std::min(pieces, std::max<std::int64_t>(members, elements / 1024));
-    if (dims > 0) least[dims - 1] = std::max<std::int64_t>(1, std::min<std::int64_t>(64, local[dims - 1]));
+    if (dims > 0) least[dims - 1] = std::clamp<std::int64_t>(local[dims - 1], 1, 64);
   }
   return cut_into(local, pieces, least);
 }
