@@ -39,9 +39,9 @@ if command -v torchrun >/dev/null; then
   try torchrun --nproc-per-node "$(nvidia-smi --list-gpus | wc -l)" bench/peers.py "$out/peers.jsonl"
 fi
 if command -v compute-sanitizer >/dev/null; then
-  for way in 'overlapped ranks=2,lanes=16,copy=0' 'fused ranks=2,lanes=16,copy=0'; do
+  for schedule in overlapped fused; do
     try compute-sanitizer --tool memcheck --target-processes all --error-exitcode 3 build/gpu/tileway run gemm_all_reduce \
-      --dtype bf16 --size 130x264x144 --schedule "${way% *}" --topology "${way#* }"
+      --dtype bf16 --size 130x264x144 --schedule "$schedule" --topology ranks=2,lanes=16,copy=0
   done
 fi
 exit $status

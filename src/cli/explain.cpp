@@ -57,8 +57,8 @@ std::string products(const Plan& plan) {
     std::string how;
     try {
       how = cuda::KernelText(plan, architecture).products_text();
-    } catch (const Error&) {
-      how = "refused, fp8 products need sm_89";
+    } catch (const Error& error) {
+      how = fmt::format("refused ({})", error.what());
     }
     if (how == "none") return {};
     text += fmt::format("{}{} {}", text.empty() ? "  products on GPUs: " : "; ", architecture, how);

@@ -101,10 +101,7 @@ TEST(CudaExecutor, ProcessesCompileAllKernels) {
               const Plan plan =
                   lower(program, gemms::schedule_of(engines, program), gemms::topology_of(engines, 2, 1)).plan;
               add(plan);
-              std::map<BufferId, cuda::Address> odd;
-              for (const Plan::Binding& input : plan.inputs)
-                odd[input.buffer] = size_of(plan.buffers[input.buffer].dtype);
-              sources.insert(cuda::KernelText(plan, "sm_90a", odd).source());
+              sources.insert(cuda::KernelText(plan, "sm_90a", gemms::odd_bases(plan)).source());
             }
           }
         }

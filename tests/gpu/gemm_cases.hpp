@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "tileway/ops.hpp"
@@ -61,6 +62,13 @@ struct Case {
   Engines engines;
   bool odd = false;  // the caller's memory, one element behind an aligned address; else the executor's
 };
+
+// Where inputs begin one element behind an aligned address; what matters of it.
+inline std::map<BufferId, std::uint64_t> odd_bases(const Plan& plan) {
+  std::map<BufferId, std::uint64_t> odd;
+  for (const Plan::Binding& input : plan.inputs) odd[input.buffer] = size_of(plan.buffers[input.buffer].dtype);
+  return odd;
+}
 
 inline constexpr std::array<const char*, 4> kOperators{"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm",
                                                        "gemm_all_to_all"};

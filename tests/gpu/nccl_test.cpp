@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/gemm_cases.hpp"
 #include "gpu/kernels_ahead.hpp"
 #include "runtime/cuda/driver.hpp"
 #include "runtime/cuda/memory.hpp"
@@ -81,9 +82,6 @@ Program program_of(const char* op, int ranks, DType dtype, const std::vector<std
   return make_program(find_operator(op), ranks, dtype, size);
 }
 
-// Reductions and exchanges.
-constexpr const char* kGemms[] = {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"};
-
 struct Job {
   Program program;
   bool overlapped;
@@ -145,7 +143,7 @@ std::vector<Job> every_operator() {
 // Without and with peers' memory in sight.
 std::vector<Job> without_peers() {
   std::vector<Job> jobs;
-  for (const char* op : kGemms) {
+  for (const char* op : testing::gemms::kOperators) {
     for (const bool overlapped : {true, false})
       jobs.push_back({program_of(op, 2, DType::bf16, {130, 64, 96}), overlapped, with_library(2)});
   }
@@ -161,7 +159,7 @@ const testing::KernelsAhead kAhead([](const auto& add) {
   for (auto* jobs : {products_with_all_reduce, every_operator, without_peers}) {
     for (Job& job : jobs()) add(job.plan());
   }
-  for (const char* op : kGemms) add(to_be_lost(op).plan());
+  for (const char* op : testing::gemms::kOperators) add(to_be_lost(op).plan());
 });
 
 void run_all(std::vector<Job> jobs) {
@@ -200,7 +198,7 @@ TEST(Nccl, ProcessesCollectivePlansMapNothingOfPeersAndOthersAreRefusedByName) {
     const cuda::Driver* driver = cuda::driver();
     require(driver != nullptr, "no driver");
     const_cast<cuda::Driver*>(driver)->MemImportFromShareableHandle = no_way_to_a_peer;
-    for (const char* op : kGemms) {
+    for (const char* op : testing::gemms::kOperators) {
       const Program program = program_of(op, 2, DType::bf16, {130, 64, 96});
       try {
         CudaExecutor executor(group,
@@ -258,7 +256,7 @@ class Captured {
 TEST(Nccl, ProcessesACapturedRunIsReplayed) {
   if (lacks_gpus(2)) return;
   Group::spawn(2, [](Group& group) {
-    for (const char* op : kGemms) {
+    for (const char* op : testing::gemms::kOperators) {
       const Program program = program_of(op, 2, DType::bf16, {256, 512, 128});
       const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::collective(program), with_library(2)).plan);
       CudaExecutor executor(group, plan);
@@ -303,7 +301,7 @@ void run_to_the_bitter_end(Group& group, const ProvenPlan& plan, Report& report)
 
 TEST(Nccl, ProcessesARankKilledInACollectiveIsNamedByTheOtherWhichLives) {
   if (lacks_gpus(2)) return;
-  for (const char* op : kGemms) {
+  for (const char* op : testing::gemms::kOperators) {
     const ProvenPlan plan = ProvenPlan::prove(to_be_lost(op).plan());
     Report* report = shared_report();
     try {

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <map>
 #include <optional>
-#include <set>
 #include <thread>
 
 #include "exec/agreement.hpp"
