@@ -29,7 +29,8 @@ Bindings interpret(const Program& program, Bindings& inputs, Arithmetic arithmet
 // How far outputs are from the exact interpreter's, over all names and ranks. The promise of every executor is
 // error <= allowed, which is twice the error of the interpreter in the declared dtypes plus one rounding of the largest
 // value; in a program with a scaled_matmul one to bf16 at least, in one with products of tf32 one to tf32, since tensor
-// cores keep fewer bits of such sums.
+// cores keep fewer bits of such sums. Where outputs have fewer than 32 elements, the error of the interpreter is the
+// largest over several runs of it whose inputs differ a little, for a few elements may happen to be rounded well.
 struct Accuracy {
   double error = 0;
   double reference = 0;

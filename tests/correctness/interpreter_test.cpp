@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "support/values.hpp"
+#include "tileway/inputs.hpp"
 
 namespace tileway {
 namespace {
@@ -286,6 +287,30 @@ TEST(Interpreter, ExactOutputsAreF64ForFloatsAndDeclaredForIntegers) {
   const Bindings outputs = interpret(p, inputs, Arithmetic::exact);
   EXPECT_EQ(outputs.at("third")[0], Array::from(DType::f64, {1}, {0.3333333333333333}));
   EXPECT_EQ(outputs.at("count")[0], i32({1}, {7}));
+}
+
+// A product of a single element, its sum over k in another order.
+TEST(Accuracy, OfOneElementAllowsAnyOrderOfItsSumAndNotALostTerm) {
+  const std::int64_t k = 1001;
+  Program p("product", 1);
+  const Tensor a = p.input("a", DType::f32, {1, k}, Replicate());
+  const Tensor b = p.input("b", DType::f32, {k, 1}, Replicate());
+  p.output("y", matmul(a, b));
+  for (std::uint32_t seed = 1; seed <= 50; ++seed) {
+    Bindings inputs = random_inputs(p, seed, Fill::normal);
+    Bindings reversed = inputs;
+    Bindings lost = inputs;
+    for (const char* name : {"a", "b"}) {
+      for (std::int64_t i = 0; i < k; ++i) reversed[name][0].set(i, inputs[name][0].at(k - 1 - i));
+      lost[name][0].set(k / 2, 0);
+    }
+    const Accuracy right = measure_accuracy(p, inputs, interpret(p, reversed));
+    EXPECT_LE(right.error, right.allowed) << "seed " << seed;
+    const double term = inputs["a"][0].at(k / 2) * inputs["b"][0].at(k / 2);
+    if (std::abs(term) < 1e-4) continue;
+    const Accuracy wrong = measure_accuracy(p, inputs, interpret(p, lost));
+    EXPECT_GT(wrong.error, wrong.allowed) << "seed " << seed << ", without " << term;
+  }
 }
 
 }  // namespace

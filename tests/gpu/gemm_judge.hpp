@@ -217,13 +217,17 @@ class Judge {
     cuda::check(
         cuda::driver()->ModuleLoadData(&module_, cuda::compile(source, "gemm_shapes_test", architecture).cubin.data()),
         "loading kernels");
+    // All of them at once: the driver may load a kernel when it is first asked for, and then waits for all that runs.
+    for (const char* type : {"bf16", "f16", "f32", "tf32", "e4m3"}) {
+      for (const char* kernel : {"fill_", "write_", "compare_"}) function(std::string(kernel) + type);
+    }
+    function("fill_scales");
   }
   template <typename... Arguments>
   void launch(const std::string& name, Arguments... arguments) const {
-    cuda::Function function = nullptr;
-    cuda::check(cuda::driver()->ModuleGetFunction(&function, module_, name.c_str()), name.c_str());
     void* list[] = {&arguments...};
-    cuda::check(cuda::driver()->LaunchKernel(function, 1056, 1, 1, 256, 1, 1, 0, nullptr, list, nullptr), name.c_str());
+    cuda::check(cuda::driver()->LaunchKernel(function(name), 1056, 1, 1, 256, 1, 1, 0, nullptr, list, nullptr),
+                name.c_str());
   }
   // How many elements of y, what a rank holds of it, are not what they should be; and one of those.
   Found compare(const std::string& type, cuda::Address y, const Compared& compared, std::int64_t rows) const {
@@ -240,6 +244,12 @@ class Judge {
 
  private:
   static constexpr std::size_t kOperandBytes = std::size_t{8192} * 16384 * sizeof(float);  // HowFast's are the largest
+
+  cuda::Function function(const std::string& name) const {
+    cuda::Function found = nullptr;
+    cuda::check(cuda::driver()->ModuleGetFunction(&found, module_, name.c_str()), name.c_str());
+    return found;
+  }
 
   cuda::Device device_;
   cuda::PinnedMemory found_;

@@ -15,7 +15,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
+#include <future>
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -102,20 +105,29 @@ class GemmShapes : public ::testing::Test {
     }
   }
 
-  void run(const Case& one) {
+  // What runs, of one case. Made on the CPU, cases ahead: a large plan's proof takes longer than its run.
+  struct Prepared {
+    Program program;
+    ProvenPlan plan;
+  };
+  static std::shared_ptr<const Prepared> prepare(const Case& one) {
     Program program = make_program(*one.op, one.ranks, one.type.dtype, one.size, one.type.precision);
     const int gpus = static_cast<int>(cuda::gpus().size());
     const int sharing = (one.ranks + gpus - 1) / gpus;
     const Schedule schedule = schedule_of(one.engines, program);
-    const ProvenPlan plan =
-        ProvenPlan::prove(lower(program, schedule, topology_of(one.engines, one.ranks, sharing)).plan);
-    for (const Lane& lane : plan.plan().lanes) {
-      for (TaskId task : lane.tasks) bytes_[lane.engine] += plan.plan().bytes_sent(plan.plan().tasks[task]);
+    Plan plan = lower(program, schedule, topology_of(one.engines, one.ranks, sharing)).plan;
+    return std::make_shared<const Prepared>(std::move(program), ProvenPlan::prove(std::move(plan)));
+  }
+
+  void run(const Case& one, const std::shared_ptr<const Prepared>& prepared) {
+    const Plan& plan = prepared->plan.plan();
+    for (const Lane& lane : plan.lanes) {
+      for (TaskId task : lane.tasks) bytes_[lane.engine] += plan.bytes_sent(plan.tasks[task]);
     }
-    const cuda::KernelText text(plan.plan(), cuda::architecture_of(cuda::gpus().front()),
-                                one.odd ? odd_bases(plan.plan()) : std::map<BufferId, Address>{});
+    const cuda::KernelText text(plan, cuda::architecture_of(cuda::gpus().front()),
+                                one.odd ? odd_bases(plan) : std::map<BufferId, Address>{});
     ++products_[fmt::format("{}: {}", one.type.name, text.products_text())];
-    SampledRows rows(one, program, sampled_rows(one.size[0]));
+    const auto rows = std::make_shared<SampledRows>(one, prepared->program, sampled_rows(one.size[0]));
     const bool compares = one.size[1] * one.size[2] <= kSmallWeights || cases_ % 64 == 0;  // the interpreter is slow
     const bool exact = cases_ % 2 == 0;
     Group::threads(one.ranks, [&](Group& group) {
@@ -123,31 +135,40 @@ class GemmShapes : public ::testing::Test {
       judge.use();
       std::vector<cuda::DeviceMemory> memory;
       CudaExecutor::Options options;
-      for (const auto* bindings : {&plan.plan().inputs, &plan.plan().outputs}) {
+      for (const auto* bindings : {&plan.inputs, &plan.outputs}) {
         for (const Plan::Binding& binding : *bindings) {
           if (!one.odd || binding.rank != group.rank()) continue;
-          const Buffer& buffer = plan.plan().buffers[binding.buffer];
+          const Buffer& buffer = plan.buffers[binding.buffer];
           const auto elements = static_cast<std::size_t>(volume(buffer.shape));
           memory.emplace_back((elements + 1) * size_of(buffer.dtype));
           options.memory[binding.name] = memory.back().address() + size_of(buffer.dtype);
         }
       }
-      CudaExecutor executor(group, plan, options);
+      CudaExecutor executor(group, prepared->plan, options);
       for (const bool whole : {true, false}) {
         const std::uint32_t seed = 2 * static_cast<std::uint32_t>(cases_) + whole;
-        expect_right(one, program, group.rank(), judge, executor, seed, whole);
-        if (compares && whole == exact) rows.take(group.rank(), executor);
+        expect_right(one, prepared->program, group, judge, executor, seed, whole);
+        if (compares && whole == exact) rows->take(group.rank(), executor);
       }
     });
-    if (compares) rows_ += rows.expect_right(exact, name_of(one));
     ++cases_;
+    if (!compares) return;
+    checks_.push_back(std::async(std::launch::async, [this, prepared, rows, exact, name = name_of(one)] {
+      rows_ += rows->expect_right(exact, name);
+    }));
+    finish_checks(kAhead);
+  }
+
+  // Until no more than `left` are under way.
+  void finish_checks(std::size_t left) {
+    for (; checks_.size() > left; checks_.pop_front()) checks_.front().get();
   }
 
   // When the tasks of each part of the program ran on rank 0, in microseconds.
   void print_spans(const Case& one, const Program& program, const ProvenPlan& plan) {
     Group::threads(one.ranks, [&](Group& group) {
       CudaExecutor executor(group, plan, {.trace = true});
-      expect_right(one, program, group.rank(), *judges_[group.rank()], executor, 1, true);
+      expect_right(one, program, group, *judges_[group.rank()], executor, 1, true);
       executor.run();
       if (group.rank() != 0) return;
       std::map<std::string, std::array<double, 4>> spans;  // first begin, last end, tasks, sum of durations
@@ -172,8 +193,9 @@ class GemmShapes : public ::testing::Test {
     });
   }
 
-  void expect_right(const Case& one, const Program& program, int rank, const Judge& judge, CudaExecutor& executor,
+  void expect_right(const Case& one, const Program& program, Group& group, const Judge& judge, CudaExecutor& executor,
                     std::uint32_t seed, bool whole) {
+    const int rank = group.rank();
     const std::string type(one.type.name);
     judge.use();
     for (const Op& op : program.ops()) {
@@ -195,6 +217,7 @@ class GemmShapes : public ::testing::Test {
     const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(result.dtype);
     if (bytes > 0) check(driver()->MemsetD8(y, 0xff, bytes), "poisoning");
     check(driver()->StreamSynchronize(nullptr), "filling");  // not the context, in which others' kernels wait for this
+    group.barrier("operands are there");
     executor.run();
     if (bytes == 0) return;
     const bool sums_over_ranks = program.ops()[0].type.placement.is_shard(1);
@@ -221,13 +244,15 @@ class GemmShapes : public ::testing::Test {
   static constexpr int kMostRanks = 4;
   static constexpr std::int64_t kSmallWeights = 1 << 20;
   static constexpr int kMostFailures = 20;
+  static constexpr std::size_t kAhead = 16;
   std::vector<std::unique_ptr<Judge>> judges_;
   std::atomic<int> failures_{0};
   std::map<Engine, std::int64_t> bytes_;
   std::map<std::string, int> products_;  // cases, by what multiplied
   std::atomic<std::int64_t> elements_{0};
-  std::int64_t rows_ = 0;  // compared with the interpreter's
+  std::atomic<std::int64_t> rows_{0};  // compared with the interpreter's
   int cases_ = 0;
+  std::deque<std::future<void>> checks_;  // of sampled rows, under way
 };
 
 // Microseconds of a replay, the median of the slower rank; checked before.
@@ -269,7 +294,7 @@ TEST_F(GemmShapes, HowFast) {
         std::vector<double> medians(2);
         Group::threads(2, [&](Group& group) {
           CudaExecutor executor(group, plan);
-          expect_right(one, program, group.rank(), *judges_[group.rank()], executor, 1, true);
+          expect_right(one, program, group, *judges_[group.rank()], executor, 1, true);
           std::vector<double> times = executor.time_runs(kReplays);
           std::sort(times.begin(), times.end());
           medians[group.rank()] = times[kReplays / 2];
@@ -292,7 +317,6 @@ TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
   const char* all = std::getenv("TILEWAY_GEMMS");
   const bool every = all != nullptr && std::string_view(all) == "all";
   const std::size_t some = every || all == nullptr ? 1 : std::strtoull(all, nullptr, 10);
-  const auto begin = std::chrono::steady_clock::now();
   std::vector<Case> combinations;
   for (int ranks : {2, 3, 4}) {
     for (const Type& type : kTypes) {
@@ -309,6 +333,7 @@ TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
       }
     }
   }
+  std::vector<Case> cases;
   std::map<std::size_t, std::set<std::pair<std::int64_t, std::int64_t>>> sides_met;  // by combination
   std::size_t turn = 0;
   for (const char* name : kOperators) {
@@ -319,25 +344,36 @@ TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
             // Each shape takes others than the shapes beside it, and each combination meets other sides every time.
             const std::size_t c = (turn * 53 + turn / 36 * 19 + next * 31) % combinations.size();
             sides_met[c].insert({n, k});
-            Case one = combinations[c];
-            one.op = &find_operator(name);
-            one.size = {m, n, k};
-            try {
-              run(one);
-            } catch (const std::exception& error) {
-              ADD_FAILURE() << name_of(one) << ": " << error.what();
-              ++failures_;
-            }
-            if (failures_ >= kMostFailures) return;
+            cases.push_back(combinations[c]);
+            cases.back().op = &find_operator(name);
+            cases.back().size = {m, n, k};
           }
           ++turn;
         }
       }
     }
-    fmt::print("{}: {} cases so far, {:.0f} s\n", name, cases_,
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  std::deque<std::future<std::shared_ptr<const Prepared>>> prepared;
+  std::size_t ahead = 0;
+  for (std::size_t i = 0; i < cases.size() && failures_ < kMostFailures; ++i) {
+    const Case& one = cases[i];
+    for (; ahead < cases.size() && prepared.size() < kAhead; ++ahead)
+      prepared.push_back(std::async(std::launch::async, prepare, cases[ahead]));
+    try {
+      auto next = std::move(prepared.front());
+      prepared.pop_front();
+      run(one, next.get());
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << name_of(one) << ": " << error.what();
+      ++failures_;
+    }
+    if (i + 1 < cases.size() && cases[i + 1].op == one.op) continue;
+    fmt::print("{}: {} cases so far, {:.0f} s\n", one.op->name, i + 1,
                std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     std::fflush(stdout);
   }
+  finish_checks(0);
   std::size_t fewest = 36;
   for (std::size_t c = 0; c < combinations.size(); ++c) fewest = std::min(fewest, sides_met[c].size());
   fmt::print("{} combinations, each with {} of 36 pairs of N and K at least\n", combinations.size(), fewest);
@@ -345,7 +381,7 @@ TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
   RecordProperty("pairs_of_sides_with_each", fmt::to_string(fewest));
   EXPECT_GE(fewest, 6U);
   fmt::print("{} cases, {:.1f}e9 elements, {} rows against the interpreter; bytes sent:", cases_,
-             static_cast<double>(elements_) * 1e-9, rows_);
+             static_cast<double>(elements_) * 1e-9, rows_.load());
   for (const auto& [engine, bytes] : bytes_) {
     fmt::print(" {} {:.2f} GB", name_of(engine), static_cast<double>(bytes) * 1e-9);
     RecordProperty(fmt::format("bytes_sent_by_{}", name_of(engine)), fmt::to_string(bytes));
@@ -357,7 +393,7 @@ TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {
   }
   RecordProperty("cases", cases_);
   RecordProperty("elements", fmt::to_string(elements_.load()));
-  RecordProperty("rows_against_the_interpreter", fmt::to_string(rows_));
+  RecordProperty("rows_against_the_interpreter", fmt::to_string(rows_.load()));
 }
 
 }  // namespace
