@@ -38,10 +38,13 @@ try build/gpu/tileway bench gemm_all_reduce --dtype bf16 --size 513x1025x1023 --
 if command -v torchrun >/dev/null; then
   try torchrun --nproc-per-node "$(nvidia-smi --list-gpus | wc -l)" bench/peers.py "$out/peers.jsonl"
 fi
+memcheck() {
+  try compute-sanitizer --tool memcheck --target-processes all --error-exitcode 3 build/gpu/tileway run "$@"
+}
 if command -v compute-sanitizer >/dev/null; then
-  for schedule in overlapped fused; do
-    try compute-sanitizer --tool memcheck --target-processes all --error-exitcode 3 build/gpu/tileway run gemm_all_reduce \
-      --dtype bf16 --size 130x264x144 --schedule "$schedule" --topology ranks=2,lanes=16,copy=0
-  done
+  memcheck gemm_all_reduce --size 130x264x144 --dtype bf16 --topology ranks=2,lanes=16,copy=2
+  memcheck gemm_all_reduce --size 130x264x144 --dtype e4m3 --topology ranks=2,lanes=16,copy=0
+  memcheck gemm_reduce_scatter --size 256x512x128 --dtype bf16 --schedule fused --topology ranks=2,lanes=16,copy=0
+  memcheck gemm_all_to_all --size 130x264x144 --dtype tf32 --schedule library --topology ranks=2,lanes=16,copy=2,library=1
 fi
 exit $status

@@ -17,8 +17,8 @@
 namespace tileway::cli {
 namespace {
 
-// GPUs, or why there are none; what they need.
-void report_cuda(nlohmann::ordered_json& report) {
+// GPUs, or why there are none; what they need. Whether plans can run there.
+bool report_cuda(nlohmann::ordered_json& report) {
   const std::vector<cuda::Gpu> gpus = cuda::gpus();
   if (gpus.empty()) fmt::print("  GPUs         none: {}\n", cuda::why_not());
   for (const cuda::Gpu& gpu : gpus) {
@@ -51,6 +51,7 @@ void report_cuda(nlohmann::ordered_json& report) {
                  : "missing: --schedule library multiplies by it; pip install nvidia-cublas, or install the CUDA "
                    "toolkit (" +
                        cuda::products_text() + ")");
+  return !gpus.empty() && cuda::compiler_found();
 }
 
 int doctor(const std::string& json_path) {
@@ -64,8 +65,7 @@ int doctor(const std::string& json_path) {
   fmt::print("tileway {}\n", TILEWAY_VERSION);
   fmt::print("  {} cores ({}), {:.1f} GiB of memory, at most {} open files\n", std::thread::hardware_concurrency(),
              cpu_name(), memory, files.rlim_cur);
-  report_cuda(report);
-  const bool cuda = !cuda::gpus().empty() && cuda::compiler_found();
+  const bool cuda = report_cuda(report);
   report["executor"] = cuda ? "cuda" : "host";
   fmt::print("  executor     {}\n",
              cuda ? "cuda for as many ranks as there are GPUs, else host (--executor says otherwise)"

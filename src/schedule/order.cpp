@@ -184,9 +184,9 @@ double task_us(const Plan& plan, const Task& task) {
   if (sent > 0) us = static_cast<double>(sent) / (topology.link_gb_s * 1e3);
   if (body.kind == Body::Kind::exchange) {
     us = std::max(read, written) / (topology.link_gb_s * 1e3) + topology.link_us;
-  } else if (task.joint != -1) {  // as if by a ring of all ranks, once around it or twice
-    const double steps = (body.kind == Body::Kind::all_reduce ? 2.0 : 1.0) * (plan.ranks() - 1);
-    us = steps / plan.ranks() * read / (topology.link_gb_s * 1e3) + steps * topology.link_us;
+  } else if (task.joint != -1) {  // as bytes_sent counts: as if by a ring of its members, once around it or twice
+    const auto steps = (body.kind == Body::Kind::all_reduce ? 2 : 1) * (plan.members_of_joint(task) - 1);
+    us += static_cast<double>(steps) * topology.link_us;
   }
   if (body.kind == Body::Kind::matmul || body.kind == Body::Kind::scaled_matmul) {
     const double k = static_cast<double>(task.reads[0].box.extent.back());

@@ -9,6 +9,7 @@
 
 #include "runtime/cuda/compile.hpp"
 #include "tileway/error.hpp"
+#include "tileway/function.hpp"
 #include "tileway/packet.cuh"
 
 namespace tileway::cuda {
@@ -156,6 +157,17 @@ extern "C" __global__ void wrong(void* peer, const void* from, tileway::DeviceSi
     EXPECT_EQ(error.kind(), ErrorKind::invalid);
     EXPECT_NE(std::string(error.what()).find("DeviceSignal"), std::string::npos) << error.what();
   }
+}
+
+// A table says functions by number.
+TEST_F(DeviceHeaders, FunctionsHaveTheNumbersThatTheHostGivesThem) {
+  std::string source = "#include \"tileway/pointwise.cuh\"\nextern \"C\" __global__ void none() {}\n";
+  for (int i = 0; i < kFunctionCount; ++i)
+    source += fmt::format("static_assert(static_cast<int>(tileway::Function::{}) == {});\n",
+                          name_of(static_cast<Function>(i)), i);
+  EXPECT_NO_THROW(compile(source, "functions", "sm_90a"));
+  EXPECT_THROW(compile(source + "static_assert(static_cast<int>(tileway::Function::neg) == 1);", "functions", "sm_90a"),
+               Error);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "exec/board.hpp"
 #include "exec/cuda/brought.hpp"
 #include "exec/cuda/collectives.hpp"
+#include "exec/cuda/device_table.hpp"
 #include "exec/cuda/failure.hpp"
 #include "exec/cuda/fit.hpp"
 #include "exec/cuda/kernel.hpp"
@@ -32,33 +33,6 @@ namespace {
 constexpr int kNotReady = 600;  // CUDA_ERROR_NOT_READY
 constexpr int kWarmUps = 3;
 constexpr u32 kRaised = 1;  // where the device finds it when the copy is made
-
-// One piece of device memory that holds several lists.
-class Arena {
- public:
-  template <typename Row>
-  std::size_t place(const std::vector<Row>& rows) {
-    return place_bytes(rows.size() * sizeof(Row));
-  }
-  std::size_t place_bytes(std::size_t bytes) {
-    const std::size_t offset = bytes_;
-    bytes_ = (bytes_ + bytes + 255) / 256 * 256;
-    return offset;
-  }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  std::size_t bytes_ = 0;
-};
-
-template <typename Row>
-void upload(Address to, const std::vector<Row>& rows) {
-  if (!rows.empty()) check(driver()->MemcpyHtoD(to, rows.data(), rows.size() * sizeof(Row)), "writing the table");
-}
-template <typename Row>
-void download(std::vector<Row>& rows, Address from) {
-  if (!rows.empty()) check(driver()->MemcpyDtoH(rows.data(), from, rows.size() * sizeof(Row)), "reading the table");
-}
 
 }  // namespace
 
@@ -202,8 +176,7 @@ class CudaExecutor::State {
   cuda::PinnedMemory failure_;
   std::optional<cuda::Addresses> addresses_;
   cuda::Table table_;
-  std::optional<cuda::DeviceMemory> table_memory_;
-  Launch launch_{};
+  std::optional<cuda::DeviceTable> on_device_;
   cuda::Collectives collectives_;
   std::vector<cuda::StreamLane> stream_lanes_;
   Stream stream_ = nullptr;
@@ -238,63 +211,19 @@ void CudaExecutor::State::fill_constants() {
 
 void CudaExecutor::State::write_table() {
   table_ = cuda::make_table(*addresses_, group_.rank(), text_);
-  Arena arena;
-  const std::size_t progress = arena.place_bytes(sizeof(Progress));
-  const std::size_t control = arena.place_bytes(sizeof(Control));
-  const std::size_t nowhere = arena.place_bytes(sizeof(PlaceRow));
-  const std::size_t gates = arena.place_bytes(table_.tasks.size() * sizeof(StreamGate));
-  const std::size_t events = arena.place_bytes(table_.tasks.size() * sizeof(EventRow));
-  const std::size_t zeroed = arena.bytes();
-  std::vector<LaneRow> lanes = table_.lanes;
-  lanes.resize(static_cast<std::size_t>(blocks()));
-  const std::size_t lane_rows = arena.place(lanes);
-  const std::size_t stream_rows = arena.place(table_.stream_lanes);
-  const std::size_t tasks = arena.place(table_.tasks);
-  const std::size_t views = arena.place(table_.views);
-  const std::size_t waits = arena.place(table_.waits);
-  const std::size_t notifies = arena.place(table_.notifies);
-  const std::size_t bodies = arena.place(table_.bodies);
-  const std::size_t maps = arena.place(table_.maps);
-  table_memory_.emplace(arena.bytes());
-  const Address base = table_memory_->address();
-  check(driver()->MemsetD8(base, 0, zeroed), "clearing the table");
-  for (LaneRow& lane : lanes) {  // a block that only serves a stream has an empty lane
-    if (lane.place == 0) lane.place = base + nowhere;
-  }
-  upload(base + lane_rows, lanes);
-  upload(base + stream_rows, table_.stream_lanes);
-  upload(base + tasks, table_.tasks);
-  upload(base + views, table_.views);
-  upload(base + waits, table_.waits);
-  upload(base + notifies, table_.notifies);
-  upload(base + bodies, table_.bodies);
-  upload(base + maps, table_.maps);
-  const std::chrono::nanoseconds patience = group_.deadline();
-  upload(base + control,
-         std::vector<Control>{{0, 0, static_cast<u64>(patience.count()), static_cast<u64>(options_.delay_ns)}});
-  launch_ = {.lanes = base + lane_rows,
-             .tasks = base + tasks,
-             .views = base + views,
-             .waits = base + waits,
-             .notifies = base + notifies,
-             .bodies = base + bodies,
-             .maps = base + maps,
-             .runs_begun = addresses_->board,
-             .progress = base + progress,
-             .control = base + control,
-             .failure = failure_.address(),
-             .events = options_.trace ? base + events : 0,
-             .stream_lanes = base + stream_rows,
-             .gates = base + gates,
-             .stream_lane_count = static_cast<u32>(table_.stream_lanes.size()),
-             .unused = 0};
+  on_device_.emplace(table_, cuda::DeviceTable::Surroundings{.blocks = blocks(),
+                                                             .runs_begun = addresses_->board,
+                                                             .failure = failure_.address(),
+                                                             .patience = group_.deadline(),
+                                                             .delay = std::chrono::nanoseconds(options_.delay_ns),
+                                                             .trace = options_.trace});
   make_stream_lanes();
 }
 
 void CudaExecutor::State::make_stream_lanes() {
   stream_lanes_.clear();
   for (const LaneRow& lane : table_.stream_lanes) {
-    stream_lanes_.emplace_back(plan_, table_, lane, launch_.gates,
+    stream_lanes_.emplace_back(plan_, table_, lane, on_device_->gate(0),
                                collectives_.of_lane(static_cast<std::int32_t>(lane.lane)), fit_.free_multiprocessors);
   }
 }
@@ -320,23 +249,14 @@ void CudaExecutor::State::bind(BufferId id, Address address) {
     addresses_->brought = before;
     throw;
   }
-  upload(launch_.views, table_.views);
-  upload(launch_.maps, table_.maps);
+  on_device_->write_places(table_);
   check(driver()->StreamSynchronize(nullptr), "binding memory");
   make_stream_lanes();
 }
 
 Plan CudaExecutor::State::plan_on_device() const {
   device_.use();
-  cuda::Table table = table_;  // for its sizes
-  download(table.lanes, launch_.lanes);
-  download(table.stream_lanes, launch_.stream_lanes);
-  download(table.tasks, launch_.tasks);
-  download(table.views, launch_.views);
-  download(table.waits, launch_.waits);
-  download(table.notifies, launch_.notifies);
-  download(table.bodies, launch_.bodies);
-  download(table.maps, launch_.maps);
+  const cuda::Table table = on_device_->read(table_);
   const std::size_t map_bytes = table.maps.size() * sizeof(cuda::TensorMap);
   TW_REQUIRE(map_bytes == 0 || std::memcmp(table.maps.data(), table_.maps.data(), map_bytes) == 0, ErrorKind::system,
              .where = "the table of rank " + std::to_string(group_.rank()), .what = "its tensor maps have changed");
@@ -354,7 +274,7 @@ void CudaExecutor::State::enqueue(Stream stream) {
   const bool chained = fit_.ranks == 1 && residency.make_room(this, fit_.blocks, kernel_.resident_blocks(), stream);
   cuda::copy_brought(*addresses_, plan_.inputs, true, stream);
   if (!stream_lanes_.empty()) check(driver()->EventRecord(begin_, stream), "beginning a run");
-  kernel_.launch(launch_, blocks(), stream);
+  kernel_.launch(on_device_->launch(), blocks(), stream);
   try {
     for (cuda::StreamLane& lane : stream_lanes_) lane.enqueue(begin_, stream);
   } catch (const Error& error) {  // the kernel waits for streams that will not come
@@ -372,8 +292,7 @@ void CudaExecutor::State::enqueue(Stream stream) {
 void CudaExecutor::State::open_gates() {
   for (const LaneRow& lane : table_.stream_lanes) {
     for (u32 t = lane.first; t < lane.first + lane.tasks; ++t)
-      check(driver()->MemcpyHtoDAsync(launch_.gates + t * sizeof(StreamGate), &kRaised, sizeof(kRaised), alarm_),
-            "opening gates");
+      check(driver()->MemcpyHtoDAsync(on_device_->gate(t), &kRaised, sizeof(kRaised), alarm_), "opening gates");
   }
   check(driver()->StreamSynchronize(alarm_), "opening gates");
 }
@@ -413,8 +332,7 @@ std::vector<double> CudaExecutor::State::time_runs(int count) {
 
 void CudaExecutor::State::raise_alarm() {
   try {
-    check(driver()->MemcpyHtoDAsync(launch_.control + offsetof(Control, abort), &kRaised, sizeof(kRaised), alarm_),
-          "giving up");
+    check(driver()->MemcpyHtoDAsync(on_device_->abort_flag(), &kRaised, sizeof(kRaised), alarm_), "giving up");
     open_gates();
   } catch (...) {
     collectives_.abort();
@@ -520,8 +438,7 @@ void CudaExecutor::State::check_failure() {
 }
 
 void CudaExecutor::State::read_trace() {
-  std::vector<EventRow> events(table_.tasks.size());
-  download(events, launch_.events);
+  const std::vector<EventRow> events = on_device_->events(table_.tasks.size());
   const std::int64_t offset = kernel_.clock_offset_ns();
   trace_.clear();
   const auto steady = [&](u64 time) { return static_cast<std::int64_t>(time) + offset; };
