@@ -38,7 +38,7 @@ __device__ inline void copy_packs(const View& from, const View& to) {
 template <typename Bits>
 __device__ inline void copy_view(const View& from, const View& to) {
   constexpr u32 kWidth = 16 / sizeof(Bits);
-  if (packs(from, kWidth, sizeof(Bits)) && packs(to, kWidth, sizeof(Bits))) {
+  if (from.align == 16 && to.align == 16) {
     copy_packs<Bits, kWidth>(from, to);
   } else {
     copy_packs<Bits, 1>(from, to);

@@ -87,20 +87,66 @@ __device__ inline W apply(Function function, W a, W b, W c) {
   return W{0};
 }
 
+// Whether a view is also one of packs of `width` elements of `bytes` bytes: rows of whole packs, all aligned.
+__device__ inline bool packs(const View& view, u32 width, u32 bytes) {
+  if (view.dims == 0 || view.extent[view.dims - 1] % width != 0) return false;
+  if (view.data % (width * bytes) != 0) return false;
+  for (u32 d = 0; d + 1 < view.dims; ++d) {
+    if (view.extent[d] != 1 && view.stride[d] % width != 0) return false;
+  }
+  return true;
+}
+
+__device__ constexpr u32 arity(Function function) {
+  return function == Function::where ? 3 : function >= Function::add ? 2 : 1;
+}
+
+// Reads with as many elements as the write, rows evenly apart: packs are told apart by their number alone, and several
+// are loaded before the first is used.
+template <typename T, Function function, u32 width>
+__device__ inline void pointwise_alike(const Arguments& arguments) {
+  using Unit = Pack<T, width>;
+  constexpr u32 kReads = arity(function);
+  constexpr u32 kFlight = 4;
+  const View& to = arguments.writes[0];
+  const EvenPlaces to_places(to);
+  const u32 count = static_cast<u32>(volume(to)) / width;
+  for (u32 first = worker(); first < count; first += kFlight * kWorkers) {
+    Unit in[3][kFlight];
+#pragma unroll
+    for (u32 r = 0; r < kReads; ++r) {
+      const View& read = arguments.reads[r];
+      const EvenPlaces places(read);
+#pragma unroll
+      for (u32 i = 0; i < kFlight; ++i)
+        in[r][i] = *reinterpret_cast<const Unit*>(at<T>(read, places(together(first, i, count) * width)));
+    }
+#pragma unroll
+    for (u32 i = 0; i < kFlight; ++i) {
+#pragma unroll
+      for (u32 e = 0; e < width; ++e) {
+        in[0][i].elements[e] = narrow<T>(apply<Wide<T>>(function, widen(in[0][i].elements[e]),
+                                                        widen(in[kReads > 1 ? 1 : 0][i].elements[e]),
+                                                        widen(in[kReads > 2 ? 2 : 0][i].elements[e])));
+      }
+      const u32 flat = first + i * kWorkers;
+      if (flat < count) *reinterpret_cast<Unit*>(at<T>(to, to_places(flat * width))) = in[0][i];
+    }
+  }
+}
+
 // Packs of `width` elements of the write, single elements of what broadcasts along its last dimension.
-template <typename T, u32 width>
+template <typename T, Function function, u32 width>
 __device__ inline void pointwise_packs(const Arguments& arguments) {
   using Unit = Pack<T, width>;
-  const auto function = static_cast<Function>(arguments.body.function);
+  constexpr u32 kReads = arity(function);
   const View& to = arguments.writes[0];
   const auto along = [&](const View& read) { return read.dims > 0 && read.extent[read.dims - 1] != 1; };
   for_each(volume(to) / width, [&](u32 pack) {
     const u32 flat = pack * width;
     Unit in[3];
 #pragma unroll
-    for (u32 r = 0; r < 3; ++r) {
-      in[r] = in[0];
-      if (r >= arguments.read_count) continue;
+    for (u32 r = 0; r < kReads; ++r) {
       const View& read = arguments.reads[r];
       const T* from = at<T>(read, offset_at(to, read, flat));
       if (along(read)) {
@@ -114,27 +160,34 @@ __device__ inline void pointwise_packs(const Arguments& arguments) {
     Unit out;
 #pragma unroll
     for (u32 i = 0; i < width; ++i) {
-      out.elements[i] = narrow<T>(
-          apply<Wide<T>>(function, widen(in[0].elements[i]), widen(in[1].elements[i]), widen(in[2].elements[i])));
+      out.elements[i] =
+          narrow<T>(apply<Wide<T>>(function, widen(in[0].elements[i]), widen(in[kReads > 1 ? 1 : 0].elements[i]),
+                                   widen(in[kReads > 2 ? 2 : 0].elements[i])));
     }
     *reinterpret_cast<Unit*>(at<T>(to, offset_at(to, flat))) = out;
   });
 }
 
-template <typename T>
+template <typename T, Function function>
 __device__ inline void pointwise(const Arguments& arguments) {
   constexpr u32 kWidth = 8 / sizeof(T) > 0 ? 8 / sizeof(T) : 1;
   const View& to = arguments.writes[0];
+  bool alike = evenly_apart(to);
+  bool aligned = to.align == 16;
   bool wide = kWidth > 1 && packs(to, kWidth, sizeof(T));
-  for (u32 r = 0; r < arguments.read_count; ++r) {
+  for (u32 r = 0; r < arity(function); ++r) {
     const View& read = arguments.reads[r];
     const bool one = read.dims == 0 || read.extent[read.dims - 1] == 1;
+    alike = alike && evenly_apart(read) && volume(read) == volume(to);
+    aligned = aligned && read.align == 16;
     wide = wide && (one || packs(read, kWidth, sizeof(T)));
   }
-  if (wide) {
-    pointwise_packs<T, kWidth>(arguments);
+  if (alike && aligned) {
+    pointwise_alike<T, function, 16 / sizeof(T)>(arguments);
+  } else if (wide) {
+    pointwise_packs<T, function, kWidth>(arguments);
   } else {
-    pointwise_packs<T, 1>(arguments);
+    pointwise_packs<T, function, 1>(arguments);
   }
 }
 

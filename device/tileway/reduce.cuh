@@ -1,7 +1,7 @@
 // Combining elements: along a dimension, and over the ranks' partials.
 #pragma once
 
-#include "tileway/walk.cuh"
+#include "tileway/move.cuh"
 
 namespace tileway {
 
@@ -55,16 +55,18 @@ __device__ inline void reduce_dim(const Arguments& arguments) {
   });
 }
 
-// `op` over all reads in their order: fp32 (integers exactly), rounded once, to every write. Reads may have other
-// shapes than the writes, with as many elements, taken in row-major order. Two ranks' elements are loaded at a time:
-// what they wait for is memory.
-template <typename T, u32 width, u32 flight, typename Places>
+// `op` over all reads, two at least, in their order: fp32 (integers exactly), rounded once, to every write. Reads may
+// have other shapes than the writes, with as many elements, taken in row-major order. Two ranks' elements are loaded at
+// a time, with no branch before the second's are used: behind one the compiler would load them when the first are
+// there.
+template <typename T, ReduceOp op, u32 width, u32 flight, typename Places>
 __device__ inline void reduce_packs(const Arguments& arguments) {
   using W = Wide<T>;
   using Unit = Pack<T, width>;
-  const auto op = static_cast<ReduceOp>(arguments.body.op);
   const auto count = static_cast<u32>(volume(arguments.writes[0])) / width;
   for (u32 first = worker(); first < count; first += flight * kWorkers) {
+    Unit one[flight];
+    Unit other[flight];
     W totals[flight][width];
     const auto load = [&](Unit(&values)[flight], u32 rank) {
       const View& view = arguments.reads[rank];
@@ -80,29 +82,30 @@ __device__ inline void reduce_packs(const Arguments& arguments) {
         for (u32 e = 0; e < width; ++e) totals[i][e] = combine(op, totals[i][e], widen(values[i].elements[e]));
       }
     };
-    Unit one[flight];
-    Unit other[flight];
-    const u32 last = arguments.read_count - 1;
     load(one, 0);
-    load(other, min(1u, last));  // for nothing where there is no second one, and so below: no branch, as above
+    load(other, 1);
 #pragma unroll
     for (u32 i = 0; i < flight; ++i) {
 #pragma unroll
       for (u32 e = 0; e < width; ++e) totals[i][e] = widen(one[i].elements[e]);
     }
-    if (last >= 1) add(other);
+    add(other);
+    u32 rank = 2;
 #pragma unroll 1
-    for (u32 rank = 2; rank <= last; rank += 2) {
+    for (; rank + 1 < arguments.read_count; rank += 2) {
       load(one, rank);
-      load(other, min(rank + 1, last));
+      load(other, rank + 1);
       add(one);
-      if (rank + 1 <= last) add(other);
+      add(other);
     }
-    Unit results[flight];
+    if (rank < arguments.read_count) {
+      load(one, rank);
+      add(one);
+    }
 #pragma unroll
     for (u32 i = 0; i < flight; ++i) {
 #pragma unroll
-      for (u32 e = 0; e < width; ++e) results[i].elements[e] = narrow<T>(totals[i][e]);
+      for (u32 e = 0; e < width; ++e) one[i].elements[e] = narrow<T>(totals[i][e]);
     }
     for (u32 w = 0; w < arguments.write_count; ++w) {
       const View& to = arguments.writes[w];
@@ -110,35 +113,38 @@ __device__ inline void reduce_packs(const Arguments& arguments) {
 #pragma unroll
       for (u32 i = 0; i < flight; ++i) {
         const u32 flat = first + i * kWorkers;
-        if (flat < count) *reinterpret_cast<Unit*>(at<T>(to, places(flat * width))) = results[i];
+        if (flat < count) *reinterpret_cast<Unit*>(at<T>(to, places(flat * width))) = one[i];
       }
     }
   }
 }
-template <typename T, u32 width>
+template <typename T, ReduceOp op, u32 width>
 __device__ inline void reduce_packs(const Arguments& arguments, bool even) {
-  constexpr u32 kFlight = width * sizeof(Wide<T>) <= 32 ? 4 : 2;
+  constexpr u32 kFlight = width * sizeof(Wide<T>) <= 32 ? 8 : 4;
   if (even) {
-    reduce_packs<T, width, kFlight, EvenPlaces>(arguments);
+    reduce_packs<T, op, width, kFlight, EvenPlaces>(arguments);
   } else {
-    reduce_packs<T, width, 1, AnyPlaces>(arguments);
+    reduce_packs<T, op, width, 1, AnyPlaces>(arguments);
   }
 }
 
-template <typename T>
+template <typename T, ReduceOp op>
 __device__ inline void reduce_ranks(const Arguments& arguments) {
-  constexpr u32 kWidth = 16 / sizeof(T);
+  if (arguments.read_count == 1) {
+    for (u32 w = 0; w < arguments.write_count; ++w) copy_view<T>(arguments.reads[0], arguments.writes[w]);
+    return;
+  }
   bool wide = true;
   bool even = true;
   for (u32 v = 0; v < arguments.read_count + arguments.write_count; ++v) {
     const View& view = v < arguments.read_count ? arguments.reads[v] : arguments.writes[v - arguments.read_count];
-    wide = wide && packs(view, kWidth, sizeof(T));
+    wide = wide && view.align == 16;
     even = even && evenly_apart(view);
   }
   if (wide) {
-    reduce_packs<T, kWidth>(arguments, even);
+    reduce_packs<T, op, 16 / sizeof(T)>(arguments, even);
   } else {
-    reduce_packs<T, 1>(arguments, even);
+    reduce_packs<T, op, 1>(arguments, even);
   }
 }
 

@@ -29,6 +29,12 @@ struct View {
   i32 slice;
   i64 extent[kMaxViewDims];
   i64 stride[kMaxViewDims];
+  // The same elements as rows, for bodies that take them in row-major order; the host works it out.
+  u32 align;       // bytes, a power of two, 16 at most: rows begin at multiples of it and are multiples of it long
+  u32 columns;     // contiguous elements of a row, where rows are evenly apart; else 0
+  u32 reciprocal;  // x / columns is __umulhi(2 * x, reciprocal) >> shift, for x < 2^31
+  u32 shift;
+  i64 row_stride;  // in elements
 };
 
 // Holds when the counter has reached epoch * total + value.

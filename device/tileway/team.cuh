@@ -48,6 +48,7 @@ __device__ __forceinline__ T* at(const View& view, i64 offset) {
 }
 __device__ __forceinline__ i64 volume(const View& view) {
   i64 product = 1;
+#pragma unroll 1
   for (u32 d = 0; d < view.dims; ++d) product *= view.extent[d];
   return product;
 }

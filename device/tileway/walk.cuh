@@ -39,44 +39,23 @@ struct alignas(16) Pack<u8, 16> {
   u32 words[4];
 };
 
-// Whether a view is also one of packs of `width` elements of `bytes` bytes: rows of whole packs, all aligned.
-__device__ inline bool packs(const View& view, u32 width, u32 bytes) {
-  if (view.dims == 0 || view.extent[view.dims - 1] % width != 0) return false;
-  if (view.data % (width * bytes) != 0) return false;
-  for (u32 d = 0; d + 1 < view.dims; ++d) {
-    if (view.extent[d] != 1 && view.stride[d] % width != 0) return false;
-  }
-  return true;
-}
-
 // The index of the `i`th of what a worker has under way together, of `count`; past the end the last. So a load depends
 // on no branch: what is loaded under one the compiler keeps in memory, and waits there until it has come.
 __device__ inline u32 together(u32 first, u32 i, u32 count) { return min(first + i * kWorkers, count - 1); }
 
 // Where the elements of a view lie, in row-major order. Most boxes are rows evenly apart, and then a place takes one
-// division; all others are walked dimension by dimension. Code that has many places in flight is made for each kind.
+// multiplication more than two; all others are walked dimension by dimension. Code that has many places in flight is
+// made for each kind.
 struct EvenPlaces {
-  u32 columns = 1;  // contiguous
-  i64 stride = 0;   // from one such row to the next
-  bool even = true;
+  u32 columns;
+  u32 reciprocal;
+  u32 shift;
+  i64 stride;
 
-  __device__ explicit EvenPlaces(const View& view) {
-    i64 run = 1;  // elements of the dimensions so far, that are contiguous
-    u32 d = view.dims;
-    while (d > 0 && (view.extent[d - 1] == 1 || view.stride[d - 1] == run)) run *= view.extent[--d];
-    columns = run < (i64{1} << 31) ? static_cast<u32>(run) : 0x7fffffffu;
-    i64 rows = 1;  // evenly apart
-    while (d > 0) {
-      --d;
-      if (view.extent[d] == 1) continue;
-      if (rows == 1) stride = view.stride[d];
-      even = even && view.stride[d] == stride * rows;
-      rows *= view.extent[d];
-    }
-    if (columns == 0) columns = 1;  // of an empty box
-  }
-  __device__ i64 operator()(u32 flat) const {
-    const u32 row = flat / columns;
+  __device__ __forceinline__ explicit EvenPlaces(const View& view)
+      : columns(view.columns), reciprocal(view.reciprocal), shift(view.shift), stride(view.row_stride) {}
+  __device__ __forceinline__ i64 operator()(u32 flat) const {
+    const u32 row = __umulhi(2 * flat, reciprocal) >> shift;
     return row * stride + (flat - row * columns);
   }
 };
@@ -87,6 +66,6 @@ struct AnyPlaces {
   __device__ i64 operator()(u32 flat) const { return offset_at(view, flat); }
 };
 
-__device__ inline bool evenly_apart(const View& view) { return EvenPlaces(view).even; }
+__device__ __forceinline__ bool evenly_apart(const View& view) { return view.columns != 0; }
 
 }  // namespace tileway

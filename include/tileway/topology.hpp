@@ -40,6 +40,7 @@ struct Topology {
   static Topology parse(std::string_view text);
   std::string to_text() const;
 
+  bool has_blocks() const { return lanes >= kGpuLanes; }
   // How many lanes of an engine each rank has.
   int lanes_of(Engine engine) const;
 };

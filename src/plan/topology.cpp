@@ -52,7 +52,7 @@ Topology Topology::host(int ranks) {
 
 Topology Topology::gpus(int ranks) {
   return {
-      .ranks = ranks, .lanes = 132, .copy = 2, .lane_gflops = 5900, .lane_gb_s = 30, .link_gb_s = 185, .link_us = 1.2};
+      .ranks = ranks, .lanes = 132, .copy = 2, .lane_gflops = 6150, .lane_gb_s = 26, .link_gb_s = 185, .link_us = 1.2};
 }
 
 Topology Topology::parse(std::string_view text) {

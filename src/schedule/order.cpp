@@ -24,7 +24,7 @@ std::size_t station_of_lanes(std::int32_t rank, Engine engine, bool movers) {
 // How many compute lanes a lane is worth: a library of matrix products has what the compute lanes of a GPU leave; on
 // the host it is a thread.
 double lanes_worth(const Topology& topology, Engine engine) {
-  if (engine != Engine::library || topology.lanes < Topology::kGpuLanes) return 1;
+  if (engine != Engine::library || !topology.has_blocks()) return 1;
   return std::max(1.0, 1.0 * (Topology::gpus(1).lanes - topology.lanes) / topology.library);
 }
 
@@ -162,10 +162,11 @@ struct Event {
   }
 };
 
-}  // namespace
-
-double task_us(const Plan& plan, const Task& task) {
-  constexpr double kStart = 0.5;
+// How long a task takes on its own, in microseconds.
+double task_us(const TaskGraph& graph, TaskId id) {
+  const Plan& plan = graph.plan;
+  const Task& task = plan.tasks[id];
+  const Engine engine = graph.engines[id];
   const Body& body = plan.bodies[task.body];
   const Topology& topology = plan.topology;
   const auto bytes_of = [&](const std::vector<Access>& accesses) {
@@ -179,7 +180,7 @@ double task_us(const Plan& plan, const Task& task) {
   const double read = bytes_of(task.reads);
   const double written = bytes_of(task.writes);
   const std::int64_t sent = plan.bytes_sent(task);
-  const double worth = lanes_worth(topology, plan.lanes[task.lane].engine);
+  const double worth = lanes_worth(topology, engine);
   double us = (read + written) / (worth * topology.lane_gb_s * 1e3);
   if (sent > 0) us = static_cast<double>(sent) / (topology.link_gb_s * 1e3);
   if (body.kind == Body::Kind::exchange) {
@@ -193,8 +194,11 @@ double task_us(const Plan& plan, const Task& task) {
     const double gflops = worth * topology.lane_gflops;
     us = std::max(us * 0.1, 2e-3 * static_cast<double>(task.writes[0].box.volume()) * k / gflops);
   }
-  return us + kStart;
+  // Before and behind a task a block fetches the task's rows of the table, one after the other, and raises signals.
+  return us + (topology.has_blocks() && engine == Engine::compute ? 3 : 0.5);
 }
+
+}  // namespace
 
 std::vector<Lowered::Span> assign_lanes(TaskGraph& graph) {
   Plan& plan = graph.plan;
@@ -236,8 +240,12 @@ std::vector<Lowered::Span> assign_lanes(TaskGraph& graph) {
       if (++members_ready[joint] < graph.joints[joint].size()) return;
       id = graph.joints[joint].front();
     }
+    // What no transfer waits for goes as the program has it: then short tasks, which add what has come, are left for
+    // the end, where lanes have time for them, and wait for nobody. Else what is there already goes on first.
     const Urgency& u = urgency[id];
-    station_of(id).ready.push({{u.transfers, plan.tasks[id].origin, -u.call, -u.distance, -u.arrival, -id}, id});
+    const std::int32_t origin = plan.tasks[id].origin;
+    station_of(id).ready.push(
+        {{u.transfers, u.transfers > 0 ? origin : -origin, -u.call, -u.distance, -u.arrival, -id}, id});
   };
 
   std::vector<Lowered::Span> spans(plan.tasks.size());
@@ -264,11 +272,11 @@ std::vector<Lowered::Span> assign_lanes(TaskGraph& graph) {
         station.free_lanes.pop_back();
         const std::int32_t joint = plan.tasks[id].joint;
         if (joint == -1) {
-          start(id, lane, now, task_us(plan, plan.tasks[id]));
+          start(id, lane, now, task_us(graph, id));
           continue;
         }
         double longest = 0;
-        for (TaskId member : graph.joints[joint]) longest = std::max(longest, task_us(plan, plan.tasks[member]));
+        for (TaskId member : graph.joints[joint]) longest = std::max(longest, task_us(graph, member));
         for (std::size_t m = 0; m < graph.joints[joint].size(); ++m)
           start(graph.joints[joint][m], communicators.lanes[communicators.of_joint[joint]][m], now, longest);
       }

@@ -21,13 +21,11 @@ constexpr std::int64_t kLeastBlockElements = 2048;
 // notify.
 constexpr std::int64_t kMoverElements = 4 * kBlockElements;
 
-bool has_blocks(const Topology& topology) { return topology.lanes >= Topology::kGpuLanes; }
-
 // As many pieces as blocks of a usual size would take, but no more than `most`.
 std::vector<Box> pieces_of(const Box& box, const Topology& topology, std::int64_t most) {
   std::size_t d = 0;
   while (d < box.extent.size() && box.extent[d] == 1) ++d;
-  if (!has_blocks(topology) || d == box.extent.size() || box.empty()) return {box};
+  if (!topology.has_blocks() || d == box.extent.size() || box.empty()) return {box};
   const std::int64_t blocks = (box.volume() + kBlockElements / 2) / kBlockElements;
   const std::int64_t step = ceil_div(box.extent[d], std::clamp<std::int64_t>(blocks, 1, most));
   std::vector<Box> pieces;
@@ -170,10 +168,10 @@ bool keeps_whole(const Op& op, const Program& program, int member, std::size_t d
 Shape default_tile(const Op& op, const Shape& local, int members, const Topology& topology) {
   const std::size_t dims = local.size();
   const bool product = op.kind == OpKind::matmul || op.kind == OpKind::scaled_matmul;
-  if (has_blocks(topology) && product) return block_tile(local, topology.lanes);
+  if (topology.has_blocks() && product) return block_tile(local, topology.lanes);
   const std::int64_t elements = volume(local);
   std::int64_t pieces = std::max(2 * topology.lanes, 4 * members);
-  if (has_blocks(topology))
+  if (topology.has_blocks())
     pieces = std::max(ceil_div(elements, kBlockElements),
                       std::min<std::int64_t>(elements / kLeastBlockElements, topology.lanes));
   Shape least = Shape::filled(dims, 1);
@@ -198,11 +196,11 @@ Shape default_library_tile(const Shape& local, int members, const Topology& topo
 Shape default_communication_tile(const Shape& whole, int members, const Topology& topology) {
   const std::int64_t elements = volume(whole);
   std::int64_t pieces = std::max(std::min<std::int64_t>(std::int64_t{4} * members, elements / 1024), elements >> 20);
-  if (has_blocks(topology) && topology.copy == 0 && topology.movers > 0) {
+  if (topology.has_blocks() && topology.copy == 0 && topology.movers > 0) {
     pieces = elements / (kMoverElements * topology.movers);
-  } else if (has_blocks(topology) && topology.copy == 0) {
+  } else if (topology.has_blocks() && topology.copy == 0) {
     pieces = ceil_div(elements, kBlockElements);
-  } else if (has_blocks(topology)) {
+  } else if (topology.has_blocks()) {
     // An operation of a copy engine costs as much as a megabyte or two of link time, so it should move several; what
     // was measured on two H200s: four million elements a piece were as good as any, and better than fewer at 1024 rows.
     pieces = elements >> 22;

@@ -60,6 +60,75 @@ TEST(CudaTable, ReadBackItIsThePlanThatWasProven) {
   }
 }
 
+std::int64_t offset_of(const View& view, std::int64_t flat) {
+  std::int64_t offset = 0;
+  for (u32 d = view.dims; d-- > 0;) {
+    offset += flat % view.extent[d] * view.stride[d];
+    flat /= view.extent[d];
+  }
+  return offset;
+}
+
+// As device/tileway/walk.cuh does it.
+std::int64_t divided(std::int64_t x, const View& view) {
+  return static_cast<std::int64_t>((static_cast<std::uint64_t>(2 * x) * view.reciprocal >> 32) >> view.shift);
+}
+
+TEST(CudaTable, RowsOfAViewAreWhereItsElementsLie) {
+  std::mt19937_64 random(7);
+  const auto between = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  int even = 0;
+  int aligned = 0;
+  for (int round = 0; round < 4000; ++round) {
+    Plan plan;
+    Shape shape;
+    Box box;
+    for (std::int64_t d = between(0, 5); d > 0; --d) {
+      shape.push_back(between(1, 3) == 1 ? 8 * between(1, 3) : between(1, 9));
+      const bool whole = between(0, 1) == 0;
+      box.start.push_back(whole ? 0 : between(0, shape.back() - 1));
+      box.extent.push_back(whole ? shape.back() : between(1, shape.back() - box.start.back()));
+    }
+    const DType dtype = std::array{DType::bf16, DType::f32, DType::e4m3}[between(0, 2)];
+    plan.topology.ranks = 1;
+    plan.buffers.push_back({.name = "b", .rank = 0, .role = Buffer::Role::scratch, .dtype = dtype, .shape = shape});
+    const PlanLayout layout(plan);
+    const View view = made_up(plan, layout).view({.buffer = 0, .box = box});
+    const auto bytes = static_cast<std::int64_t>(size_of(dtype));
+    aligned += view.align == 16 ? 1 : 0;
+    even += view.columns != 0 ? 1 : 0;
+    for (std::int64_t flat = 0; flat < box.volume(); ++flat) {
+      const std::int64_t offset = offset_of(view, flat);
+      if (view.columns != 0) {
+        const std::int64_t row = divided(flat, view);
+        ASSERT_EQ(row * view.row_stride + flat - row * view.columns, offset) << to_string(shape) << ' ' << flat;
+      }
+      // Whole packs: an element's place in one is its place among the elements.
+      ASSERT_EQ((static_cast<std::int64_t>(view.data) + offset * bytes) % view.align, flat * bytes % view.align)
+          << to_string(shape) << ' ' << flat;
+    }
+  }
+  EXPECT_GT(even, 2000);
+  EXPECT_GT(aligned, 200);
+  EXPECT_LT(aligned, 2000);
+  for (int round = 0; round < 100'000; ++round) {
+    View view{};
+    const std::int64_t columns = between(1, std::int64_t{1} << between(0, 31)) - (round % 2);
+    if (columns < 1) continue;
+    Plan plan;
+    plan.topology.ranks = 1;
+    plan.buffers.push_back(
+        {.name = "b", .rank = 0, .role = Buffer::Role::scratch, .dtype = DType::e4m3, .shape = {columns}});
+    view = made_up(plan, PlanLayout(plan)).view({.buffer = 0, .box = {{0}, {columns}}});
+    for (std::int64_t x : {between(0, (std::int64_t{1} << 31) - 1), columns - 1, columns, 2 * columns - 1}) {
+      if (x >= std::int64_t{1} << 31) continue;
+      ASSERT_EQ(divided(x, view), x / columns) << x << " / " << columns;
+    }
+  }
+}
+
 // A collective has more arguments than a kernel takes, and no kernel takes them.
 TEST(CudaTable, OfCollectivesIsThePlanThatWasProven) {
   for (const Operator& op : operators()) {

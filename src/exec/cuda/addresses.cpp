@@ -1,5 +1,8 @@
 #include "exec/cuda/addresses.hpp"
 
+#include <bit>
+#include <vector>
+
 namespace tileway::cuda {
 namespace {
 
@@ -21,6 +24,41 @@ std::optional<TensorBox> box_of(const View& view, std::size_t element_bytes) {
   }
   if (!tma_can_take(box)) return {};
   return box;
+}
+
+// The largest power of two, 16 at most, that divides all of these.
+u32 common_alignment(const std::vector<std::uint64_t>& bytes) {
+  u32 align = 16;
+  for (std::uint64_t each : bytes) {
+    while (each % align != 0) align /= 2;
+  }
+  return align;
+}
+
+// See View. Division by multiplication as in Granlund and Montgomery, "Division by Invariant Integers using
+// Multiplication" (1994): for x < 2^31 and s = ceil(log2 d), x / d is x * ceil(2^(31 + s) / d) / 2^(31 + s).
+void find_rows(View& view, std::size_t element_bytes) {
+  std::int64_t run = 1;  // elements of the dimensions so far, that are contiguous
+  u32 d = view.dims;
+  while (d > 0 && (view.extent[d - 1] == 1 || view.stride[d - 1] == run)) run *= view.extent[--d];
+  std::vector<std::uint64_t> multiples{view.data, static_cast<std::uint64_t>(run) * element_bytes};
+  if (view.slots > 1) multiples.push_back(view.slot_bytes);
+  std::int64_t rows = 1;
+  bool even = run > 0 && run < std::int64_t{1} << 31;
+  while (d > 0) {
+    --d;
+    if (view.extent[d] == 1) continue;
+    multiples.push_back(static_cast<std::uint64_t>(view.stride[d]) * element_bytes);
+    if (rows == 1) view.row_stride = view.stride[d];
+    even = even && view.stride[d] == view.row_stride * rows;
+    rows *= view.extent[d];
+  }
+  view.align = common_alignment(multiples);
+  if (!even) return;
+  view.columns = static_cast<u32>(run);
+  view.shift = static_cast<u32>(std::bit_width(view.columns - 1));
+  const std::uint64_t power = std::uint64_t{1} << (31 + view.shift);
+  view.reciprocal = static_cast<u32>((power + view.columns - 1) / view.columns);
 }
 
 }  // namespace
@@ -54,6 +92,7 @@ View Addresses::view(const Access& access) const {
   view.op = static_cast<u32>(access.op);
   view.partition = access.partition;
   view.slice = access.slice;
+  find_rows(view, size_of(its.dtype));
   return view;
 }
 

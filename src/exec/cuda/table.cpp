@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <utility>
@@ -213,6 +214,8 @@ Plan read_table(const Table& table, const Addresses& addresses, int rank) {
           const std::vector<Access>& old = v < row.reads ? before.reads : before.writes;
           const std::size_t at = v < row.reads ? v : v - row.reads;
           if (access.box.empty() && at < old.size()) access.box.start = old[at].box.start;
+          const View same = addresses.view(access);
+          require(std::memcmp(&same, &table.views[row.views + v], sizeof(View)) == 0, "a view of other rows");
           (v < row.reads ? task.reads : task.writes).push_back(access);
         }
         for (u32 w = 0; w < row.waits; ++w) {

@@ -105,13 +105,15 @@ std::string variant_of(const Plan& plan, const Task& task) {
     case Body::Kind::copy_rows:
     case Body::Kind::zero_rows:
       return fmt::format("{}<{}, {}>", name, bits(write()), element(read(0)));
-    case Body::Kind::scaled_matmul:
+    case Body::Kind::reduce_ranks:
+      return fmt::format("reduce_ranks<{}, ReduceOp::{}>", element(write()), name_of(body.op));
     case Body::Kind::pointwise:
+      return fmt::format("pointwise<{}, Function::{}>", element(write()), name_of(body.function));
+    case Body::Kind::scaled_matmul:
     case Body::Kind::softmax:
     case Body::Kind::layer_norm:
     case Body::Kind::rms_norm:
     case Body::Kind::reduce_dim:
-    case Body::Kind::reduce_ranks:
     case Body::Kind::all_reduce:
     case Body::Kind::reduce_scatter:
     case Body::Kind::exchange:

@@ -11,7 +11,7 @@
 
 namespace tileway::cuda {
 
-// "pointwise<bf16>": a function of the device headers that takes Arguments.
+// "cast<float, bf16>": a function of the device headers that takes Arguments.
 std::string variant_of(const Plan& plan, const Task& task);
 
 // The text of a kernel for some variants, each a case of one switch. Plans that use the same variants share it, and so
