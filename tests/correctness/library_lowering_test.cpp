@@ -63,6 +63,20 @@ TEST(LibraryLowering, AFewRowsStillHaveATileForEachDestinationAndPeersComeFirst)
   }
 }
 
+TEST(LibraryLowering, ACallIsExpectedToTakeWhatTheMultiprocessorsThatLanesLeaveTake) {
+  const Program program =
+      make_program(find_operator("gemm_reduce_scatter"), 2, DType::bf16, std::vector<std::int64_t>{4096, 8192, 8192});
+  const Topology topology = with_library(2, 16, 2);
+  const Lowered lowered = lower(program, Schedule::library(program), topology);
+  for (std::size_t t = 0; t < lowered.plan.tasks.size(); ++t) {
+    const Task& task = lowered.plan.tasks[t];
+    if (!multiplies(lowered.plan, task)) continue;
+    const double flops = 2.0 * static_cast<double>(task.writes[0].box.volume()) * 4096;
+    const double us = flops / (topology.lane_gflops * 1e3 * (Topology::gpus(1).lanes - topology.lanes));
+    EXPECT_NEAR(lowered.predicted[t].end_us - lowered.predicted[t].begin_us, us, 2);
+  }
+}
+
 TEST(LibraryLowering, AChosenTileIsKept) {
   Program program =
       make_program(find_operator("gemm_all_reduce"), 2, DType::f32, std::vector<std::int64_t>{96, 64, 32});

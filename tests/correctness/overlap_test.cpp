@@ -220,5 +220,24 @@ TEST(Overlap, OnASlowLinkFourFifthsOfTheBytesLeaveBeforeTheLastTileIsDone) {
   }
 }
 
+TEST(Overlap, SumsThatNoTransferWaitsForComeBehindTheProducts) {
+  for (const char* name : {"gemm_reduce_scatter", "gemm_all_reduce"}) {
+    const Program program =
+        make_program(find_operator(name), 2, DType::bf16, std::vector<std::int64_t>{4096, 8192, 4096});
+    const Plan plan = lower(program, Schedule::overlapped(program), Topology::parse("ranks=2,lanes=132,copy=2")).plan;
+    int products_behind_sums = 0;
+    for (const Lane& lane : plan.lanes) {
+      bool sums = false;
+      for (TaskId id : lane.tasks) {
+        const Body::Kind kind = plan.bodies[plan.tasks[id].body].kind;
+        sums = sums || kind == Body::Kind::reduce_ranks;
+        products_behind_sums += sums && kind == Body::Kind::matmul ? 1 : 0;
+      }
+    }
+    // The sums of an all_reduce are sent on, the earlier the better.
+    EXPECT_EQ(products_behind_sums > 0, std::string(name) == "gemm_all_reduce") << name;
+  }
+}
+
 }  // namespace
 }  // namespace tileway
