@@ -215,7 +215,7 @@ int most_spills(const std::string& source) {
                                                                                                                   : 0;
 }
 
-TEST(CudaKernels, OfAllOperatorsCompileForEveryArchitectureAndTheirLoopsKeepTheirRegisters) {
+TEST(CudaKernels, OfAllOperatorsCompileForEveryArchitectureTheirLoopsKeepTheirRegistersAndManyLoadsUnderWay) {
   ASSERT_TRUE(compiler_found()) << compiler_text() << "; scripts/install test brings NVRTC";
   ASSERT_EQ(testing::why_no_sass(), "");
   std::size_t images = 0;
@@ -246,7 +246,9 @@ TEST(CudaKernels, OfAllOperatorsCompileForEveryArchitectureAndTheirLoopsKeepThei
       for (const char* sign : {"C7510", "C7508", "serializ", "setmaxnreg ignored"})
         EXPECT_EQ(image.report.find(sign), std::string::npos) << image.report;
       std::size_t loops_here = 0;
+      int loads = 0;
       for (const testing::Loop& loop : testing::loops_of(image.cubin)) {
+        if (loop.function.find("body_") != std::string::npos) loads = std::max(loads, loop.wide_loads_together);
         // The walk over a lane's tasks, and that over the tiles of a task, may put things aside.
         const bool of_elements =
             loop.function.find("body_") != std::string::npos && loop.multiplies_within < kMultiplies;
@@ -260,6 +262,11 @@ TEST(CudaKernels, OfAllOperatorsCompileForEveryArchitectureAndTheirLoopsKeepThei
       if (source.find("matmul") != std::string::npos || source.find("Hopper") != std::string::npos) {
         EXPECT_GT(loops_here, 0U) << architecture << "\n" << source;
       }
+      // Eight of each of two ranks; else eight of what is copied, the last where it is stored.
+      const bool sums = source.find("reduce_ranks<bf16") != std::string::npos;
+      const bool copies = source.find(" copy<") != std::string::npos;
+      const int wanted = sums ? 16 : copies ? 7 : 0;
+      EXPECT_GE(loads, wanted) << architecture << "\n" << source;
       loops += loops_here;
       ++images;
     }

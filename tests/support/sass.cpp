@@ -95,6 +95,7 @@ std::vector<Loop> loops_of(const std::string& cubin) {
   std::vector<Loop> found;
   for (const auto& [first, last] : loops) {
     Loop loop{.function = instructions[first].function};
+    int together = 0;
     for (std::size_t i = first; i <= last; ++i) {
       const bool further_in =
           std::any_of(loops.begin(), loops.end(), [&, begin = first, end = last](const auto& other) {
@@ -108,6 +109,8 @@ std::vector<Loop> loops_of(const std::string& cubin) {
         continue;
       }
       const bool spilt = one.says("SpillRefill");
+      together = one.says(" BRA") ? 0 : together + (one.says(" LD") && one.says(".128 ") ? 1 : 0);
+      loop.wide_loads_together = std::max(loop.wide_loads_together, together);
       ++loop.instructions;
       loop.multiplies += multiplies ? 1 : 0;
       loop.spill_stores += spilt && one.says("STL") ? 1 : 0;

@@ -1,5 +1,6 @@
-// What the assembler made of a kernel, instruction by instruction: whether loops that multiply keep what they need in
-// registers. Its own count of spills includes what is put aside once a call, which costs nothing.
+// What the assembler made of a kernel, instruction by instruction: whether loops keep what they need in registers, and
+// how many loads they have under way. Its own count of spills includes what is put aside once a call, which costs
+// nothing.
 #pragma once
 
 #include <string>
@@ -16,6 +17,7 @@ struct Loop {
   int multiplies_within = 0;  // in the loops in it
   int spill_stores = 0;
   int spill_loads = 0;
+  int wide_loads_together = 0;  // of sixteen bytes, with no branch between
 };
 
 // Empty where nvdisasm is: $TILEWAY_NVDISASM (scripts/install test brings it), or on the path. Else what to do.
