@@ -35,6 +35,18 @@ struct Splits {
   }
 };
 
+// `count` rows of a view, along its first dimension, from the `first` on.
+template <typename Bits>
+__device__ inline View some_rows(const View& view, i64 first, i64 count) {
+  View some = view;
+  const auto row = static_cast<u64>(view.stride[0]) * sizeof(Bits);
+  some.data += static_cast<u64>(first) * row;
+  some.extent[0] = count;
+  // What is contiguous through all rows is less aligned from a row in between on.
+  while (row % some.align != 0) some.align /= 2;
+  return some;
+}
+
 template <typename Bits, typename Index>
 __device__ inline void copy_rows(const Arguments& arguments) {
   const Splits<Index> splits{arguments, arguments.reads[0]};
@@ -44,22 +56,18 @@ __device__ inline void copy_rows(const Arguments& arguments) {
   const i64 to = arguments.body.to;
   if (splits.before(from, splits.members(), false, source.extent[0]) < 0) return;  // all of them fit
   if (splits.before(to, splits.members(), true, target.extent[0]) < 0) return;
-  View read = source;
-  View write = target;
-  read.data += splits.before(from, to, false, source.extent[0]) * source.stride[0] * sizeof(Bits);
-  write.data += splits.before(to, from, true, target.extent[0]) * target.stride[0] * sizeof(Bits);
-  read.extent[0] = write.extent[0] = splits.at_pair(from, to);
-  copy_view<Bits>(read, write);
+  const i64 rows = splits.at_pair(from, to);
+  copy_view<Bits>(some_rows<Bits>(source, splits.before(from, to, false, source.extent[0]), rows),
+                  some_rows<Bits>(target, splits.before(to, from, true, target.extent[0]), rows));
 }
 
 template <typename Bits, typename Index>
 __device__ inline void zero_rows(const Arguments& arguments) {
   const Splits<Index> splits{arguments, arguments.reads[0]};
-  View rest = arguments.writes[0];
-  const i64 used = splits.before(arguments.body.to, splits.members(), true, rest.extent[0]);
+  const View& target = arguments.writes[0];
+  const i64 used = splits.before(arguments.body.to, splits.members(), true, target.extent[0]);
   if (used < 0) return;
-  rest.data += used * rest.stride[0] * sizeof(Bits);
-  rest.extent[0] -= used;
+  const View rest = some_rows<Bits>(target, used, target.extent[0] - used);
   for_each(volume(rest), [&](u32 flat) { *at<Bits>(rest, offset_at(rest, flat)) = 0; });
 }
 
