@@ -12,6 +12,7 @@
 // sends, its peers would take for good. The host opens them when the peers know.
 #pragma once
 
+#include "tileway/copy.cuh"
 #include "tileway/signal.cuh"
 #include "tileway/team.cuh"
 
@@ -41,8 +42,9 @@ __device__ __forceinline__ bool await_as(const Run& run, const LaneRow& lane, co
   const auto* signal = reinterpret_cast<const Signal*>(row.signal);
   const u32 begun = run.epoch * row.total;
   if (reached(load(signal), begun + row.value)) return true;
-  place_of(lane)->signal = static_cast<i32>(row.id);
   u32* abort = &run.control()->abort;
+  if (given_up(abort)) return false;  // places stay as they were, for whoever asks why
+  place_of(lane)->signal = static_cast<i32>(row.id);
   const Waited waited = wait(signal, begun + row.value, now_ns() + run.control()->patience_ns, abort);
   if (waited == Waited::late) {
     Failure what{};
@@ -195,6 +197,29 @@ __device__ __forceinline__ void raise_for_stream(const Run& run, const LaneRow& 
   }
 }
 
+// The workers of all blocks, which are resident together: the `number`th time in this run. False once anybody has given
+// up. It has no deadline: blocks end, at the latest when their waits do.
+__device__ __forceinline__ bool meet(const Run& run, u32 number) {
+  const u32 meetings = (run.launch.copies_in > 0 ? 1 : 0) + (run.launch.copies_out > 0 ? 1 : 0);
+  auto* met = reinterpret_cast<DeviceSignal*>(&reinterpret_cast<Progress*>(run.launch.progress)->met);
+  sync_workers();
+  Waited waited = Waited::done;
+  if (worker() == 0) {
+    notify(met, 1);
+    waited = wait(met, (run.epoch * meetings + number) * gridDim.x, ~u64{0}, &run.control()->abort);
+  }
+  return !any_worker(waited != Waited::done);
+}
+
+// The workers of all blocks together.
+__device__ __forceinline__ void copy_all(const Run& run, u32 first, u32 count) {
+  for (u32 c = first; c < first + count; ++c) {
+    const CopyRow& row = run.rows<CopyRow>(run.launch.copies)[c];
+    copy_as(blockIdx.x * kWorkers + worker(), gridDim.x * kWorkers, reinterpret_cast<void*>(row.to),
+            reinterpret_cast<const void*>(row.from), row.bytes);
+  }
+}
+
 // The whole kernel. All blocks of the grid are resident; the run's number lies in device memory, so that a captured
 // launch may be replayed.
 template <typename Bodies>
@@ -209,6 +234,10 @@ __device__ __forceinline__ void run_rank(const Launch& launch, u8* shared) {
     stored = 0;
     if constexpr (Pipeline::kPresent) Pipeline::begin(shared);
     if (blockIdx.x == 0) *reinterpret_cast<volatile u32*>(launch.runs_begun) = run.epoch + 1;
+  }
+  if (launch.copies_in > 0 && threadIdx.x >= kServiceThreads) {
+    copy_all(run, 0, launch.copies_in);
+    meet(run, 1);
   }
   __syncthreads();
   const LaneRow& lane = run.rows<LaneRow>(launch.lanes)[blockIdx.x];
@@ -227,6 +256,11 @@ __device__ __forceinline__ void run_rank(const Launch& launch, u8* shared) {
     }
   }
   __syncthreads();
+  if (launch.copies_out > 0) {
+    if (threadIdx.x >= kServiceThreads && meet(run, launch.copies_in > 0 ? 2 : 1))
+      copy_all(run, launch.copies_in, launch.copies_out);
+    __syncthreads();
+  }
   if (threadIdx.x != 0) return;
   // The last block to end begins the next run.
   __threadfence();

@@ -154,6 +154,15 @@ struct PlaceRow {
 struct Progress {
   u32 runs;    // that have ended: the epoch of the next
   u32 blocks;  // that have ended this run
+  u32 met;     // DeviceSignal: by each block once a meeting of all, which lists of copies need
+  u32 unused;
+};
+
+// Between the caller's memory and what peers use too.
+struct CopyRow {
+  u64 to;
+  u64 from;
+  u64 bytes;
 };
 
 // The argument of the kernel. All addresses are this process's.
@@ -172,7 +181,10 @@ struct Launch {
   u64 events;        // EventRow by task row, or 0
   u64 stream_lanes;  // LaneRow: lanes of engines that are streams, served by a block each
   u64 gates;         // StreamGate by task row
+  u64 copies;        // CopyRow: those before a run's tasks, then those behind them
   u32 stream_lane_count;
+  u32 copies_in;
+  u32 copies_out;
   u32 unused;
 };
 

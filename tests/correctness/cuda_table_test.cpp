@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 
+#include "exec/cuda/brought.hpp"
 #include "exec/cuda/copy_engine.hpp"
 #include "exec/cuda/library_engine.hpp"
 #include "exec/cuda/table.hpp"
@@ -127,6 +128,31 @@ TEST(CudaTable, RowsOfAViewAreWhereItsElementsLie) {
       ASSERT_EQ(divided(x, view), x / columns) << x << " / " << columns;
     }
   }
+}
+
+TEST(CudaTable, WhatPeersUseTooIsCopiedBetweenTheCallersMemoryAndTheExecutors) {
+  const auto copies = [](const char* op, const std::vector<const char*>& names) {
+    const Program program = make_program(find_operator(op), 2, DType::bf16, {});
+    const Plan plan = lower(program, Schedule::overlapped(program), Topology::parse("ranks=2,lanes=20,copy=2")).plan;
+    const PlanLayout layout(plan);
+    Addresses addresses = made_up(plan, layout);
+    for (const auto* bindings : {&plan.inputs, &plan.outputs}) {
+      for (const Plan::Binding& binding : *bindings) {
+        const bool named = std::find(names.begin(), names.end(), binding.name) != names.end();
+        if (named && binding.rank == 0) addresses.brought[binding.buffer] = (Address{7} << 40) + 2;
+      }
+    }
+    return copies_of(addresses);
+  };
+  const BroughtCopies sums = copies("gemm_all_reduce", {"x", "y"});  // of x nobody else takes anything
+  EXPECT_TRUE(sums.in.empty());
+  ASSERT_EQ(sums.out.size(), 1U);
+  EXPECT_EQ(sums.out[0].to, (Address{7} << 40) + 2);
+  EXPECT_NE(sums.out[0].from, sums.out[0].to);
+  const Program program = make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, {});
+  EXPECT_EQ(sums.out[0].bytes, volume(program.ops()[program.outputs()[0].op].type.shape) * 2);
+  const BroughtCopies none = copies("gemm_reduce_scatter", {"x", "w", "y"});
+  EXPECT_TRUE(none.in.empty() && none.out.empty());
 }
 
 // A collective has more arguments than a kernel takes, and no kernel takes them.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -39,16 +40,22 @@ void check_brought(const Plan& plan, BufferId id, Address address, const Gpu& gp
            fmt::format("{:#x}", address));
 }
 
-void copy_brought(const Addresses& addresses, const std::vector<Plan::Binding>& bindings, bool in, Stream stream) {
-  for (const Plan::Binding& binding : bindings) {
-    const Buffer& buffer = addresses.plan.buffers[binding.buffer];
-    const auto found = addresses.brought.find(binding.buffer);
-    if (found == addresses.brought.end() || !buffer.symmetric || volume(buffer.shape) == 0) continue;
-    const Address own = addresses.buffer(binding.buffer);
-    check(driver()->MemcpyAsync(in ? own : found->second, in ? found->second : own, PlanLayout::slot_bytes(buffer),
-                                stream),
-          "copying between the caller's memory and what peers use");
+BroughtCopies copies_of(const Addresses& addresses) {
+  BroughtCopies copies;
+  for (const auto& [id, address] : addresses.brought) {
+    const Buffer& buffer = addresses.plan.buffers[id];
+    if (!buffer.symmetric || volume(buffer.shape) == 0) continue;
+    const Plan& plan = addresses.plan;
+    const auto here = [&, id = id](const auto& one) { return one.buffer == id; };
+    const bool written = std::any_of(plan.tasks.begin(), plan.tasks.end(), [&](const Task& task) {
+      return std::any_of(task.writes.begin(), task.writes.end(), here);
+    });
+    const auto bytes = static_cast<u64>(volume(buffer.shape)) * size_of(buffer.dtype);
+    const Address own = addresses.buffer(id);
+    if (std::any_of(plan.inputs.begin(), plan.inputs.end(), here)) copies.in.push_back({own, address, bytes});
+    if (written) copies.out.push_back({address, own, bytes});
   }
+  return copies;
 }
 
 }  // namespace tileway::cuda

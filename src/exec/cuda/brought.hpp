@@ -19,7 +19,11 @@ std::set<BufferId> buffers_of(const Brought& brought);
 // rank's GPU, or it begins between two elements.
 void check_brought(const Plan& plan, BufferId id, Address address, const Gpu& gpu);
 
-// Between the caller's memory and the executor's, of what peers use too: in before a run, out behind it.
-void copy_brought(const Addresses& addresses, const std::vector<Plan::Binding>& bindings, bool in, Stream stream);
+// Between the caller's memory and the executor's, of what peers use too.
+struct BroughtCopies {
+  std::vector<CopyRow> in;   // before a run's tasks
+  std::vector<CopyRow> out;  // behind them
+};
+BroughtCopies copies_of(const Addresses& addresses);
 
 }  // namespace tileway::cuda

@@ -34,7 +34,7 @@ void download(std::vector<Row>& rows, Address from) {
 
 }  // namespace
 
-DeviceTable::DeviceTable(const Table& table, const Surroundings& surroundings) {
+DeviceTable::DeviceTable(const Table& table, const BroughtCopies& copies, const Surroundings& surroundings) {
   Arena arena;
   const std::size_t progress = arena.place_bytes(sizeof(Progress));
   const std::size_t control = arena.place_bytes(sizeof(Control));
@@ -52,6 +52,7 @@ DeviceTable::DeviceTable(const Table& table, const Surroundings& surroundings) {
   const std::size_t notifies = arena.place(table.notifies);
   const std::size_t bodies = arena.place(table.bodies);
   const std::size_t maps = arena.place(table.maps);
+  const std::size_t copy_rows = arena.place_bytes((copies.in.size() + copies.out.size()) * sizeof(CopyRow));
   memory_.emplace(arena.bytes());
   const Address base = memory_->address();
   launch_ = {.lanes = base + lane_rows,
@@ -68,7 +69,10 @@ DeviceTable::DeviceTable(const Table& table, const Surroundings& surroundings) {
              .events = surroundings.trace ? base + events : 0,
              .stream_lanes = base + stream_rows,
              .gates = base + gates,
+             .copies = base + copy_rows,
              .stream_lane_count = static_cast<u32>(table.stream_lanes.size()),
+             .copies_in = static_cast<u32>(copies.in.size()),
+             .copies_out = static_cast<u32>(copies.out.size()),
              .unused = 0};
   for (LaneRow& lane : lanes) {  // a block that only serves a stream has an empty lane
     if (lane.place == 0) lane.place = base + nowhere;
@@ -84,12 +88,14 @@ DeviceTable::DeviceTable(const Table& table, const Surroundings& surroundings) {
                                                 .unused = 0,
                                                 .patience_ns = static_cast<u64>(surroundings.patience.count()),
                                                 .delay_ns = static_cast<u64>(surroundings.delay.count())}});
-  write_places(table);
+  write_places(table, copies);
 }
 
-void DeviceTable::write_places(const Table& table) {
+void DeviceTable::write_places(const Table& table, const BroughtCopies& copies) {
   upload(launch_.views, table.views);
   upload(launch_.maps, table.maps);
+  upload(launch_.copies, copies.in);
+  upload(launch_.copies + copies.in.size() * sizeof(CopyRow), copies.out);
 }
 
 Table DeviceTable::read(const Table& sizes) const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "exec/cuda/brought.hpp"
 #include "exec/cuda/table.hpp"
 #include "runtime/cuda/memory.hpp"
 
@@ -22,13 +23,13 @@ class DeviceTable {
     std::chrono::nanoseconds delay;
     bool trace;
   };
-  DeviceTable(const Table& table, const Surroundings& surroundings);
+  DeviceTable(const Table& table, const BroughtCopies& copies, const Surroundings& surroundings);
 
   const Launch& launch() const { return launch_; }
   Address abort_flag() const { return launch_.control + offsetof(Control, abort); }
   Address gate(u32 task_row) const { return launch_.gates + task_row * sizeof(StreamGate); }
-  // `table` differs from the one before in where things lie and in nothing else.
-  void write_places(const Table& table);
+  // They differ from those before in where things lie and in nothing else.
+  void write_places(const Table& table, const BroughtCopies& copies);
   // As it lies on the device. `sizes`: a table of the same sizes.
   Table read(const Table& sizes) const;
   // By task row, of the last run, where it is traced.

@@ -211,12 +211,13 @@ void CudaExecutor::State::fill_constants() {
 
 void CudaExecutor::State::write_table() {
   table_ = cuda::make_table(*addresses_, group_.rank(), text_);
-  on_device_.emplace(table_, cuda::DeviceTable::Surroundings{.blocks = blocks(),
-                                                             .runs_begun = addresses_->board,
-                                                             .failure = failure_.address(),
-                                                             .patience = group_.deadline(),
-                                                             .delay = std::chrono::nanoseconds(options_.delay_ns),
-                                                             .trace = options_.trace});
+  on_device_.emplace(table_, cuda::copies_of(*addresses_),
+                     cuda::DeviceTable::Surroundings{.blocks = blocks(),
+                                                     .runs_begun = addresses_->board,
+                                                     .failure = failure_.address(),
+                                                     .patience = group_.deadline(),
+                                                     .delay = std::chrono::nanoseconds(options_.delay_ns),
+                                                     .trace = options_.trace});
   make_stream_lanes();
 }
 
@@ -249,7 +250,7 @@ void CudaExecutor::State::bind(BufferId id, Address address) {
     addresses_->brought = before;
     throw;
   }
-  on_device_->write_places(table_);
+  on_device_->write_places(table_, cuda::copies_of(*addresses_));
   check(driver()->StreamSynchronize(nullptr), "binding memory");
   make_stream_lanes();
 }
@@ -272,7 +273,6 @@ void CudaExecutor::State::enqueue(Stream stream) {
   // Ranks that share a GPU run together, and would wait for each other here.
   cuda::Residency& residency = cuda::Residency::on(gpu_.ordinal);
   const bool chained = fit_.ranks == 1 && residency.make_room(this, fit_.blocks, kernel_.resident_blocks(), stream);
-  cuda::copy_brought(*addresses_, plan_.inputs, true, stream);
   if (!stream_lanes_.empty()) check(driver()->EventRecord(begin_, stream), "beginning a run");
   kernel_.launch(on_device_->launch(), blocks(), stream);
   try {
@@ -283,8 +283,6 @@ void CudaExecutor::State::enqueue(Stream stream) {
     raise_alarm();
     throw;
   }
-  cuda::copy_brought(*addresses_, plan_.inputs, false, stream);  // what a program updates in place
-  cuda::copy_brought(*addresses_, plan_.outputs, false, stream);
   if (chained) residency.entered({this, fit_.blocks, stream, end_});
 }
 
