@@ -44,8 +44,16 @@ __device__ __forceinline__ bool await_as(const Run& run, const LaneRow& lane, co
   if (reached(load(signal), begun + row.value)) return true;
   u32* abort = &run.control()->abort;
   if (given_up(abort)) return false;  // places stay as they were, for whoever asks why
-  place_of(lane)->signal = static_cast<i32>(row.id);
-  const Waited waited = wait(signal, begun + row.value, now_ns() + run.control()->patience_ns, abort);
+  constexpr u64 kGlance = 1'000'000;
+  const u64 deadline = now_ns() + run.control()->patience_ns;
+  Waited waited = Waited::late;
+  u64 until = 0;
+  while (waited == Waited::late && until < deadline) {
+    // Again and again: another wait of the task may have begun since, and ended.
+    place_of(lane)->signal = static_cast<i32>(row.id);
+    until = min(deadline, now_ns() + kGlance);
+    waited = wait(signal, begun + row.value, until, abort);
+  }
   if (waited == Waited::late) {
     Failure what{};
     what.kind = Failure::late;

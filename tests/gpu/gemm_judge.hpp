@@ -248,6 +248,7 @@ class Judge {
   cuda::Function function(const std::string& name) const {
     cuda::Function found = nullptr;
     cuda::check(cuda::driver()->ModuleGetFunction(&found, module_, name.c_str()), name.c_str());
+    cuda::check(cuda::driver()->FuncLoad(found), name.c_str());
     return found;
   }
 
