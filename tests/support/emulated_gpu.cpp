@@ -4,11 +4,9 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
-#include <optional>
-#include <set>
 #include <thread>
-#include <utility>
 
+#include "exec/cuda/brought.hpp"
 #include "exec/cuda/table.hpp"
 #include "exec/host/kernels/kernels.hpp"
 #include "support/device_bodies.hpp"
@@ -30,7 +28,7 @@ class EmulatedGpu final : public Executor {
       : Executor(group.rank(), plan),
         counts_(counts),
         brought_(bring(behind)),
-        layout_(this->plan(), buffers(brought_)),
+        layout_(this->plan(), cuda::buffers_of(brought_)),
         symmetric_(group.allocate(layout_.symmetric_bytes)),
         private_(layout_.private_bytes[static_cast<std::size_t>(rank())] + PlanLayout::kAlignment),
         addresses_{this->plan(), layout_, {}, address_of(private_), brought_},
@@ -50,6 +48,8 @@ class EmulatedGpu final : public Executor {
   }
 
   void run() override {
+    const cuda::BroughtCopies copies = cuda::copies_of(addresses_);
+    copy_all(copies.in);
     std::vector<LaneRow> lanes = table_.lanes;
     lanes.insert(lanes.end(), table_.stream_lanes.begin(), table_.stream_lanes.end());
     std::vector<u32> done(lanes.size(), 0);
@@ -68,24 +68,20 @@ class EmulatedGpu final : public Executor {
                  .what = "a rank waits for ever");
       std::this_thread::yield();
     }
+    copy_all(copies.out);
     ++runs_;
   }
   std::vector<double> time_runs(int) override { return {}; }
   const std::vector<TraceEvent>& trace() const override { return trace_; }
 
  private:
-  static std::set<BufferId> buffers(const std::map<BufferId, Address>& brought) {
-    std::set<BufferId> ids;
-    for (const auto& [id, address] : brought) ids.insert(id);
-    return ids;
-  }
-  // Of inputs and outputs that no peer touches; empty for none.
-  std::map<BufferId, Address> bring(int behind) {
-    std::map<BufferId, Address> addresses;
+  // Of inputs and outputs; empty for none.
+  cuda::Brought bring(int behind) {
+    cuda::Brought addresses;
     for (const auto* bindings : {&plan().inputs, &plan().outputs}) {
       for (const Plan::Binding& binding : *bindings) {
         const Buffer& buffer = plan().buffers[binding.buffer];
-        if (behind == 0 || binding.rank != rank() || buffer.symmetric || buffer.slots > 1) continue;
+        if (behind == 0 || binding.rank != rank() || buffer.slots > 1) continue;
         const std::size_t lost = static_cast<std::size_t>(behind) * size_of(buffer.dtype);
         callers_.emplace_back(PlanLayout::slot_bytes(buffer) + lost + PlanLayout::kAlignment);
         addresses[binding.buffer] = address_of(callers_.back()) + lost;
@@ -97,6 +93,16 @@ class EmulatedGpu final : public Executor {
     const Buffer& buffer = plan().buffers[id];
     return reinterpret_cast<std::byte*>(addresses_.buffer(id) + epoch % static_cast<std::uint32_t>(buffer.slots) *
                                                                     PlanLayout::slot_bytes(buffer));
+  }
+
+  // As the caller knows it.
+  std::byte* callers(BufferId id, std::uint32_t epoch) const {
+    const auto found = brought_.find(id);
+    return found == brought_.end() ? memory(id, epoch) : reinterpret_cast<std::byte*>(found->second);
+  }
+  static void copy_all(const std::vector<CopyRow>& rows) {
+    for (const CopyRow& row : rows)
+      std::memcpy(reinterpret_cast<void*>(row.to), reinterpret_cast<const void*>(row.from), row.bytes);
   }
 
   bool may_run(const TaskRow& row) const {
@@ -147,15 +153,15 @@ class EmulatedGpu final : public Executor {
   }
 
   void write(BufferId buffer, std::span<const std::byte> bytes) override {
-    std::memcpy(memory(buffer, runs_), bytes.data(), bytes.size());
+    std::memcpy(callers(buffer, runs_), bytes.data(), bytes.size());
   }
   void read(BufferId buffer, std::span<std::byte> bytes) const override {
-    std::memcpy(bytes.data(), memory(buffer, runs_ > 0 ? runs_ - 1 : 0), bytes.size());
+    std::memcpy(bytes.data(), callers(buffer, runs_ > 0 ? runs_ - 1 : 0), bytes.size());
   }
 
   DeviceBodiesRun& counts_;
   std::vector<std::vector<std::byte>> callers_;
-  std::map<BufferId, Address> brought_;
+  cuda::Brought brought_;
   PlanLayout layout_;
   SymmetricMemory symmetric_;
   std::vector<std::byte> private_;
