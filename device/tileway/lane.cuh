@@ -208,13 +208,12 @@ __device__ __forceinline__ void raise_for_stream(const Run& run, const LaneRow& 
 // The workers of all blocks, which are resident together: the `number`th time in this run. False once anybody has given
 // up. It has no deadline: blocks end, at the latest when their waits do.
 __device__ __forceinline__ bool meet(const Run& run, u32 number) {
-  const u32 meetings = (run.launch.copies_in > 0 ? 1 : 0) + (run.launch.copies_out > 0 ? 1 : 0);
   auto* met = reinterpret_cast<DeviceSignal*>(&reinterpret_cast<Progress*>(run.launch.progress)->met);
   sync_workers();
   Waited waited = Waited::done;
   if (worker() == 0) {
     notify(met, 1);
-    waited = wait(met, (run.epoch * meetings + number) * gridDim.x, ~u64{0}, &run.control()->abort);
+    waited = wait(met, number * gridDim.x, ~u64{0}, &run.control()->abort);
   }
   return !any_worker(waited != Waited::done);
 }
@@ -243,8 +242,9 @@ __device__ __forceinline__ void run_rank(const Launch& launch, u8* shared) {
     if constexpr (Pipeline::kPresent) Pipeline::begin(shared);
     if (blockIdx.x == 0) *reinterpret_cast<volatile u32*>(launch.runs_begun) = run.epoch + 1;
   }
-  if (launch.copies_in > 0 && threadIdx.x >= kServiceThreads) {
-    copy_all(run, 0, launch.copies_in);
+  const CopyCounts copies = *run.rows<CopyCounts>(launch.copy_counts);
+  if (copies.in > 0 && threadIdx.x >= kServiceThreads) {
+    copy_all(run, 0, copies.in);
     meet(run, 1);
   }
   __syncthreads();
@@ -264,9 +264,8 @@ __device__ __forceinline__ void run_rank(const Launch& launch, u8* shared) {
     }
   }
   __syncthreads();
-  if (launch.copies_out > 0) {
-    if (threadIdx.x >= kServiceThreads && meet(run, launch.copies_in > 0 ? 2 : 1))
-      copy_all(run, launch.copies_in, launch.copies_out);
+  if (copies.out > 0) {
+    if (threadIdx.x >= kServiceThreads && meet(run, copies.in > 0 ? 2 : 1)) copy_all(run, copies.in, copies.out);
     __syncthreads();
   }
   if (threadIdx.x != 0) return;
@@ -274,6 +273,7 @@ __device__ __forceinline__ void run_rank(const Launch& launch, u8* shared) {
   __threadfence();
   if (atomicAdd(const_cast<u32*>(&progress->blocks), 1) != gridDim.x - 1) return;
   progress->blocks = 0;
+  progress->met = 0;
   progress->runs = run.epoch + 1;
 }
 

@@ -154,11 +154,16 @@ struct PlaceRow {
 struct Progress {
   u32 runs;    // that have ended: the epoch of the next
   u32 blocks;  // that have ended this run
-  u32 met;     // DeviceSignal: by each block once a meeting of all, which lists of copies need
+  u32 met;     // DeviceSignal: by each block once a meeting of all this run
   u32 unused;
 };
 
-// Between the caller's memory and what peers use too.
+// Between the caller's memory and what peers use too. In device memory, for a captured run knows no other: how many
+// rows there are, those before a run's tasks and then those behind them.
+struct CopyCounts {
+  u32 in;
+  u32 out;
+};
 struct CopyRow {
   u64 to;
   u64 from;
@@ -181,10 +186,9 @@ struct Launch {
   u64 events;        // EventRow by task row, or 0
   u64 stream_lanes;  // LaneRow: lanes of engines that are streams, served by a block each
   u64 gates;         // StreamGate by task row
-  u64 copies;        // CopyRow: those before a run's tasks, then those behind them
+  u64 copy_counts;   // CopyCounts
+  u64 copies;        // CopyRow
   u32 stream_lane_count;
-  u32 copies_in;
-  u32 copies_out;
   u32 unused;
 };
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -132,6 +133,37 @@ TEST_F(CudaMemory, AnOutputIsTheNextOnesInputWithoutACopy) {
     check(driver()->StreamDestroy(stream), "dropping a stream");
     EXPECT_TRUE(b.get("y") == expected.at("y")[rank]) << rank;
   });
+}
+
+// Where ranks share a GPU, what one has in its stream behind a kernel must not keep another's from beginning: streams
+// share queues. Many executors, for it depends on which streams they get.
+TEST_F(CudaMemory, OfResultsThatPeersWriteKeepsNoRankThatSharesAGpuFromBeginning) {
+  constexpr int kSharing = 4;
+  const Program program =
+      make_program(find_operator("gemm_all_reduce"), kSharing, DType::f16, std::vector<std::int64_t>{13, 7, 9});
+  const ProvenPlan plan =
+      ProvenPlan::prove(lower(program, Schedule::overlapped(program), testing::small_topology(kSharing, 5, 0)).plan);
+  const Bindings inputs = random_inputs(program, 1, Fill::integers);
+  Bindings copy = inputs;
+  const Bindings expected = interpret(program, copy);
+  for (int round = 0; round < 300; ++round) {
+    Group::threads(kSharing, [&](Group& group) {
+      const int rank = group.rank();
+      group.set_deadline(std::chrono::milliseconds(5000));
+      const cuda::Device device(rank % static_cast<int>(cuda::gpus().size()));
+      device.use();
+      Array y(DType::f16, expected.at("y")[rank].shape());
+      const Copy result(y, 2);
+      CudaExecutor executor(group, plan, {.memory = {{"y", result.address()}}});
+      for (const auto& [name, parts] : inputs) executor.set_input(name, parts[rank]);
+      group.barrier("all begin together");
+      executor.run();
+      executor.run();
+      result.read(y);
+      EXPECT_TRUE(y == expected.at("y")[rank]) << "round " << round << ", rank " << rank;
+    });
+    ASSERT_FALSE(HasFailure());
+  }
 }
 
 TEST_F(CudaMemory, ThatCannotBeUsedIsRefusedByName) {

@@ -52,7 +52,8 @@ DeviceTable::DeviceTable(const Table& table, const BroughtCopies& copies, const 
   const std::size_t notifies = arena.place(table.notifies);
   const std::size_t bodies = arena.place(table.bodies);
   const std::size_t maps = arena.place(table.maps);
-  const std::size_t copy_rows = arena.place_bytes((copies.in.size() + copies.out.size()) * sizeof(CopyRow));
+  const std::size_t copy_counts = arena.place_bytes(sizeof(CopyCounts));
+  const std::size_t copy_rows = arena.place_bytes(surroundings.most_copies * sizeof(CopyRow));
   memory_.emplace(arena.bytes());
   const Address base = memory_->address();
   launch_ = {.lanes = base + lane_rows,
@@ -69,10 +70,9 @@ DeviceTable::DeviceTable(const Table& table, const BroughtCopies& copies, const 
              .events = surroundings.trace ? base + events : 0,
              .stream_lanes = base + stream_rows,
              .gates = base + gates,
+             .copy_counts = base + copy_counts,
              .copies = base + copy_rows,
              .stream_lane_count = static_cast<u32>(table.stream_lanes.size()),
-             .copies_in = static_cast<u32>(copies.in.size()),
-             .copies_out = static_cast<u32>(copies.out.size()),
              .unused = 0};
   for (LaneRow& lane : lanes) {  // a block that only serves a stream has an empty lane
     if (lane.place == 0) lane.place = base + nowhere;
@@ -94,6 +94,8 @@ DeviceTable::DeviceTable(const Table& table, const BroughtCopies& copies, const 
 void DeviceTable::write_places(const Table& table, const BroughtCopies& copies) {
   upload(launch_.views, table.views);
   upload(launch_.maps, table.maps);
+  upload(launch_.copy_counts,
+         std::vector<CopyCounts>{{static_cast<u32>(copies.in.size()), static_cast<u32>(copies.out.size())}});
   upload(launch_.copies, copies.in);
   upload(launch_.copies + copies.in.size() * sizeof(CopyRow), copies.out);
 }

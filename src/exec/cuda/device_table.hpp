@@ -22,13 +22,14 @@ class DeviceTable {
     std::chrono::nanoseconds patience;
     std::chrono::nanoseconds delay;
     bool trace;
+    std::size_t most_copies;  // of memory that may yet be brought
   };
   DeviceTable(const Table& table, const BroughtCopies& copies, const Surroundings& surroundings);
 
   const Launch& launch() const { return launch_; }
   Address abort_flag() const { return launch_.control + offsetof(Control, abort); }
   Address gate(u32 task_row) const { return launch_.gates + task_row * sizeof(StreamGate); }
-  // They differ from those before in where things lie and in nothing else.
+  // The table differs from the one before in where things lie and in nothing else.
   void write_places(const Table& table, const BroughtCopies& copies);
   // As it lies on the device. `sizes`: a table of the same sizes.
   Table read(const Table& sizes) const;

@@ -217,7 +217,8 @@ void CudaExecutor::State::write_table() {
                                                      .failure = failure_.address(),
                                                      .patience = group_.deadline(),
                                                      .delay = std::chrono::nanoseconds(options_.delay_ns),
-                                                     .trace = options_.trace});
+                                                     .trace = options_.trace,
+                                                     .most_copies = 2 * (plan_.inputs.size() + plan_.outputs.size())});
   make_stream_lanes();
 }
 
