@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,8 @@ inline Part part_of(const TensorType& type, int rank) {
 }
 
 inline std::vector<std::int64_t> sampled_rows(std::int64_t rows) {
-  std::vector<std::int64_t> some{0, rows / 2, rows - 1};
-  some.erase(std::unique(some.begin(), some.end()), some.end());
-  return some;
+  const std::set<std::int64_t> some{0, rows / 2, rows - 1};
+  return {some.begin(), some.end()};
 }
 
 class SampledRows {
