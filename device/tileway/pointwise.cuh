@@ -101,6 +101,19 @@ __device__ constexpr u32 arity(Function function) {
   return function == Function::where ? 3 : function >= Function::add ? 2 : 1;
 }
 
+// The function of packs of its operands; those that it has not are not looked at.
+template <typename T, Function function, u32 width>
+__device__ __forceinline__ Pack<T, width> apply_to(const Pack<T, width>& a, const Pack<T, width>& b,
+                                                   const Pack<T, width>& c) {
+  Pack<T, width> out;
+#pragma unroll
+  for (u32 i = 0; i < width; ++i) {
+    out.elements[i] =
+        narrow<T>(apply<Wide<T>>(function, widen(a.elements[i]), widen(b.elements[i]), widen(c.elements[i])));
+  }
+  return out;
+}
+
 // Reads with as many elements as the write, rows evenly apart: packs are told apart by their number alone, and several
 // are loaded before the first is used.
 template <typename T, Function function, u32 width>
@@ -112,7 +125,7 @@ __device__ inline void pointwise_alike(const Arguments& arguments) {
   const EvenPlaces to_places(to);
   const u32 count = static_cast<u32>(volume(to)) / width;
   for (u32 first = worker(); first < count; first += kFlight * kWorkers) {
-    Unit in[3][kFlight];
+    Unit in[kReads][kFlight];
 #pragma unroll
     for (u32 r = 0; r < kReads; ++r) {
       const View& read = arguments.reads[r];
@@ -123,14 +136,9 @@ __device__ inline void pointwise_alike(const Arguments& arguments) {
     }
 #pragma unroll
     for (u32 i = 0; i < kFlight; ++i) {
-#pragma unroll
-      for (u32 e = 0; e < width; ++e) {
-        in[0][i].elements[e] = narrow<T>(apply<Wide<T>>(function, widen(in[0][i].elements[e]),
-                                                        widen(in[kReads > 1 ? 1 : 0][i].elements[e]),
-                                                        widen(in[kReads > 2 ? 2 : 0][i].elements[e])));
-      }
       const u32 flat = first + i * kWorkers;
-      if (flat < count) *reinterpret_cast<Unit*>(at<T>(to, to_places(flat * width))) = in[0][i];
+      const Unit out = apply_to<T, function>(in[0][i], in[min(1u, kReads - 1)][i], in[kReads - 1][i]);
+      if (flat < count) *reinterpret_cast<Unit*>(at<T>(to, to_places(flat * width))) = out;
     }
   }
 }
@@ -144,7 +152,7 @@ __device__ inline void pointwise_packs(const Arguments& arguments) {
   const auto along = [&](const View& read) { return read.dims > 0 && read.extent[read.dims - 1] != 1; };
   for_each(volume(to) / width, [&](u32 pack) {
     const u32 flat = pack * width;
-    Unit in[3];
+    Unit in[kReads];
 #pragma unroll
     for (u32 r = 0; r < kReads; ++r) {
       const View& read = arguments.reads[r];
@@ -157,14 +165,8 @@ __device__ inline void pointwise_packs(const Arguments& arguments) {
         for (u32 i = 0; i < width; ++i) in[r].elements[i] = value;
       }
     }
-    Unit out;
-#pragma unroll
-    for (u32 i = 0; i < width; ++i) {
-      out.elements[i] =
-          narrow<T>(apply<Wide<T>>(function, widen(in[0].elements[i]), widen(in[kReads > 1 ? 1 : 0].elements[i]),
-                                   widen(in[kReads > 2 ? 2 : 0].elements[i])));
-    }
-    *reinterpret_cast<Unit*>(at<T>(to, offset_at(to, flat))) = out;
+    *reinterpret_cast<Unit*>(at<T>(to, offset_at(to, flat))) =
+        apply_to<T, function>(in[0], in[min(1u, kReads - 1)], in[kReads - 1]);
   });
 }
 

@@ -200,8 +200,6 @@ struct Plan {
   std::vector<std::string> description;  // of the program, a line each: what ranks compare before they run it
 
   int ranks() const { return topology.ranks; }
-  // How many tasks meet in a joint task's joint.
-  std::int64_t members_of_joint(const Task& task) const;
   // Bytes that a task moves to other ranks: 0 for one that stays at home. How a joint that reduces goes about it is its
   // library's affair; it counts as a ring, once around for reduce_scatter and twice for all_reduce.
   std::int64_t bytes_sent(const Task& task) const;

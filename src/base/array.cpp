@@ -12,6 +12,12 @@ Array::Array(DType dtype, Shape shape) : dtype_(dtype), shape_(shape) {
   data_.resize(static_cast<std::size_t>(checked_volume(shape, "array")) * size_of(dtype));
 }
 
+Array Array::filled(DType dtype, Shape shape, double value) {
+  Array array(dtype, std::move(shape));
+  for (std::int64_t i = 0; i < array.size(); ++i) array.set(i, value);
+  return array;
+}
+
 Array Array::from(DType dtype, Shape shape, const std::vector<double>& values) {
   Array array(dtype, shape);
   TW_REQUIRE(array.size() == static_cast<std::int64_t>(values.size()), ErrorKind::invalid, .where = "array",

@@ -4,10 +4,6 @@
 
 namespace tileway {
 
-std::int64_t Plan::members_of_joint(const Task& task) const {
-  return std::count_if(tasks.begin(), tasks.end(), [&](const Task& other) { return other.joint == task.joint; });
-}
-
 std::int64_t Plan::bytes_sent(const Task& task) const {
   const auto bytes_of = [&](const Access& access) {
     return access.box.volume() * static_cast<std::int64_t>(size_of(buffers[access.buffer].dtype));
@@ -20,7 +16,8 @@ std::int64_t Plan::bytes_sent(const Task& task) const {
   for (const Access& access : task.reads) bytes += bytes_of(access);
   const Body::Kind kind = bodies[task.body].kind;
   if (kind == Body::Kind::exchange) return bytes;
-  const std::int64_t members = members_of_joint(task);
+  const std::int64_t members =
+      std::count_if(tasks.begin(), tasks.end(), [&](const Task& other) { return other.joint == task.joint; });
   return bytes * (members - 1) / members * (kind == Body::Kind::all_reduce ? 2 : 1);
 }
 

@@ -186,7 +186,7 @@ double task_us(const TaskGraph& graph, TaskId id) {
   if (body.kind == Body::Kind::exchange) {
     us = std::max(read, written) / (topology.link_gb_s * 1e3) + topology.link_us;
   } else if (task.joint != -1) {  // as bytes_sent counts: as if by a ring of its members, once around it or twice
-    const auto steps = (body.kind == Body::Kind::all_reduce ? 2 : 1) * (plan.members_of_joint(task) - 1);
+    const std::size_t steps = (body.kind == Body::Kind::all_reduce ? 2 : 1) * (graph.joints[task.joint].size() - 1);
     us += static_cast<double>(steps) * topology.link_us;
   }
   if (body.kind == Body::Kind::matmul || body.kind == Body::Kind::scaled_matmul) {

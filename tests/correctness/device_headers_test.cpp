@@ -159,7 +159,7 @@ extern "C" __global__ void wrong(void* peer, const void* from, tileway::DeviceSi
   }
 }
 
-// A table says functions by number.
+// A table says functions by number, and how many operands they take is told by it.
 TEST_F(DeviceHeaders, FunctionsHaveTheNumbersThatTheHostGivesThem) {
   std::string source = "#include \"tileway/pointwise.cuh\"\nextern \"C\" __global__ void none() {}\n";
   for (int i = 0; i < kFunctionCount; ++i)

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <utility>
+
+#include "tileway/function.hpp"
 
 // What NVRTC brings.
 // NOLINTBEGIN
@@ -60,37 +63,22 @@ namespace tileway::testing {
 namespace {
 
 namespace device = tileway_of_device;
-using device::Function;
 using device::ReduceOp;
 
 using Bodies = std::map<std::string, void (*)(const device::Arguments&)>;
 
-#define TW_FUNCTION(name) bodies["pointwise<" + type + ", Function::" #name ">"] = device::pointwise<T, Function::name>
+template <typename T, std::size_t... numbers>
+void add_functions(Bodies& bodies, const std::string& type, std::index_sequence<numbers...>) {
+  const auto name = [&](std::size_t number) {
+    return "pointwise<" + type + ", Function::" + std::string(name_of(static_cast<tileway::Function>(number))) + ">";
+  };
+  ((bodies[name(numbers)] = device::pointwise<T, static_cast<device::Function>(numbers)>), ...);
+}
 
 // Of elements that are computed with.
 template <typename T>
 void add_computations(Bodies& bodies, const std::string& type) {
-  TW_FUNCTION(neg);
-  TW_FUNCTION(abs);
-  TW_FUNCTION(exp);
-  TW_FUNCTION(log);
-  TW_FUNCTION(sqrt);
-  TW_FUNCTION(rsqrt);
-  TW_FUNCTION(tanh);
-  TW_FUNCTION(erf);
-  TW_FUNCTION(sigmoid);
-  TW_FUNCTION(relu);
-  TW_FUNCTION(gelu);
-  TW_FUNCTION(silu);
-  TW_FUNCTION(add);
-  TW_FUNCTION(sub);
-  TW_FUNCTION(mul);
-  TW_FUNCTION(div);
-  TW_FUNCTION(maximum);
-  TW_FUNCTION(minimum);
-  TW_FUNCTION(greater);
-  TW_FUNCTION(equal);
-  TW_FUNCTION(where);
+  add_functions<T>(bodies, type, std::make_index_sequence<kFunctionCount>());
   bodies["reduce_ranks<" + type + ", ReduceOp::sum>"] = device::reduce_ranks<T, ReduceOp::sum>;
   bodies["reduce_ranks<" + type + ", ReduceOp::max>"] = device::reduce_ranks<T, ReduceOp::max>;
   bodies["reduce_ranks<" + type + ", ReduceOp::min>"] = device::reduce_ranks<T, ReduceOp::min>;
@@ -100,7 +88,6 @@ void add_computations(Bodies& bodies, const std::string& type) {
   bodies["embedding_bag<" + type + ", i32>"] = device::embedding_bag<T, std::int32_t>;
   bodies["embedding_bag<" + type + ", i64>"] = device::embedding_bag<T, device::i64>;
 }
-#undef TW_FUNCTION
 
 // Of elements that are only moved.
 template <typename Bits>

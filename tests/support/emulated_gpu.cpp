@@ -1,6 +1,5 @@
 #include "support/emulated_gpu.hpp"
 
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -9,6 +8,7 @@
 #include "exec/cuda/brought.hpp"
 #include "exec/cuda/table.hpp"
 #include "exec/host/kernels/kernels.hpp"
+#include "runtime/signal.hpp"
 #include "support/device_bodies.hpp"
 #include "tileway/error.hpp"
 
@@ -40,8 +40,7 @@ class EmulatedGpu final : public Executor {
     for (std::size_t b = 0; b < this->plan().buffers.size(); ++b) {
       const Buffer& buffer = this->plan().buffers[b];
       if (buffer.rank != rank() || buffer.role != Buffer::Role::constant) continue;
-      Array array(buffer.dtype, buffer.shape);
-      for (std::int64_t i = 0; i < array.size(); ++i) array.set(i, buffer.value);
+      const Array array = Array::filled(buffer.dtype, buffer.shape, buffer.value);
       if (array.bytes() > 0) std::memcpy(memory(static_cast<BufferId>(b), 0), array.data(), array.bytes());
     }
     group.barrier("memory is prepared");
@@ -108,8 +107,7 @@ class EmulatedGpu final : public Executor {
   bool may_run(const TaskRow& row) const {
     for (u32 w = row.first_wait; w < row.first_wait + row.waits; ++w) {
       const WaitRow& wait = table_.waits[w];
-      const u32 seen = std::atomic_ref(*reinterpret_cast<u32*>(wait.signal)).load(std::memory_order_acquire);
-      if (static_cast<std::int32_t>(seen - (runs_ * wait.total + wait.value)) < 0) return false;
+      if (!reached(*reinterpret_cast<const Signal*>(wait.signal), runs_ * wait.total + wait.value)) return false;
     }
     return true;
   }
@@ -130,11 +128,8 @@ class EmulatedGpu final : public Executor {
     }
     for (u32 n = row.first_notify; n < row.first_notify + row.notifies; ++n) {
       const NotifyRow& notify = table_.notifies[n];
-      std::atomic_ref signal(*reinterpret_cast<u32*>(notify.signal));
-      if (notify.kind == NotifyRow::set)
-        signal.store(runs_ + 1, std::memory_order_release);
-      else
-        signal.fetch_add(notify.amount, std::memory_order_release);
+      TW_ASSERT(notify.kind == NotifyRow::add);  // lowering makes no others
+      tileway::notify(*reinterpret_cast<Signal*>(notify.signal), notify.amount);
     }
   }
 

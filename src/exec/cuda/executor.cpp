@@ -201,8 +201,7 @@ void CudaExecutor::State::fill_constants() {
   for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
     const Buffer& buffer = plan_.buffers[b];
     if (buffer.rank != group_.rank() || buffer.role != Buffer::Role::constant) continue;
-    Array array(buffer.dtype, buffer.shape);
-    for (std::int64_t i = 0; i < array.size(); ++i) array.set(i, buffer.value);
+    const Array array = Array::filled(buffer.dtype, buffer.shape, buffer.value);
     if (array.bytes() == 0) continue;
     check(driver()->MemcpyHtoD(addresses_->buffer(static_cast<BufferId>(b)), array.data(), array.bytes()),
           "writing constants");

@@ -106,9 +106,9 @@ std::string variant_of(const Plan& plan, const Task& task) {
     case Body::Kind::zero_rows:
       return fmt::format("{}<{}, {}>", name, bits(write()), element(read(0)));
     case Body::Kind::reduce_ranks:
-      return fmt::format("reduce_ranks<{}, ReduceOp::{}>", element(write()), name_of(body.op));
+      return fmt::format("{}<{}, ReduceOp::{}>", name, element(write()), name_of(body.op));
     case Body::Kind::pointwise:
-      return fmt::format("pointwise<{}, Function::{}>", element(write()), name_of(body.function));
+      return fmt::format("{}<{}, Function::{}>", name, element(write()), name_of(body.function));
     case Body::Kind::scaled_matmul:
     case Body::Kind::softmax:
     case Body::Kind::layer_norm:

@@ -51,8 +51,7 @@ Values::Values(const verifier::Sequence& sequence, const std::vector<PartsByName
     const std::size_t bytes = static_cast<std::size_t>(volume(buffer.shape)) * size_of(buffer.dtype);
     slots_.resize(slots_.size() + buffer.slots, std::vector<std::byte>(bytes, kPoison));
     if (buffer.role != Buffer::Role::constant) continue;
-    Array array(buffer.dtype, buffer.shape);
-    for (std::int64_t i = 0; i < array.size(); ++i) array.set(i, buffer.value);
+    const Array array = Array::filled(buffer.dtype, buffer.shape, buffer.value);
     if (bytes > 0) std::memcpy(slots_.back().data(), array.data(), bytes);
   }
 }
