@@ -13,7 +13,7 @@ Array::Array(DType dtype, Shape shape) : dtype_(dtype), shape_(shape) {
 }
 
 Array Array::filled(DType dtype, Shape shape, double value) {
-  Array array(dtype, std::move(shape));
+  Array array(dtype, shape);
   for (std::int64_t i = 0; i < array.size(); ++i) array.set(i, value);
   return array;
 }
