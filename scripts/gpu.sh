@@ -34,17 +34,20 @@ done
 try() {  # what fails is told
   timeout 120 "$@" 2>&1 | tee -a "$out/summary.txt" || { echo "failed: $*" | tee -a "$out/summary.txt"; status=1; }
 }
-try build/gpu/tileway bench gemm_all_reduce --dtype bf16 --size 513x1025x1023 --json "$out/bench.json"
+# What shares a GPU cannot use copy engines.
+gpus=$(nvidia-smi --list-gpus | wc -l)
+copy=$((gpus > 1 ? 2 : 0))
+try build/gpu/tileway bench gemm_all_reduce --executor cuda --dtype bf16 --size 513x1025x1023 --json "$out/bench.json"
 if command -v torchrun >/dev/null; then
-  try torchrun --nproc-per-node "$(nvidia-smi --list-gpus | wc -l)" bench/peers.py "$out/peers.jsonl"
+  try torchrun --nproc-per-node "$gpus" bench/peers.py "$out/peers.jsonl"
 fi
 memcheck() {
-  try compute-sanitizer --tool memcheck --target-processes all --error-exitcode 3 build/gpu/tileway run "$@"
+  try compute-sanitizer --tool memcheck --target-processes all --error-exitcode 3 build/gpu/tileway run --executor cuda "$@"
 }
 if command -v compute-sanitizer >/dev/null; then
-  memcheck gemm_all_reduce --size 130x264x144 --dtype bf16 --topology ranks=2,lanes=16,copy=2
+  memcheck gemm_all_reduce --size 130x264x144 --dtype bf16 --topology ranks=2,lanes=16,copy=$copy
   memcheck gemm_all_reduce --size 130x264x144 --dtype e4m3 --topology ranks=2,lanes=16,copy=0
   memcheck gemm_reduce_scatter --size 256x512x128 --dtype bf16 --schedule fused --topology ranks=2,lanes=16,copy=0
-  memcheck gemm_all_to_all --size 130x264x144 --dtype tf32 --schedule library --topology ranks=2,lanes=16,copy=2,library=1
+  memcheck gemm_all_to_all --size 130x264x144 --dtype tf32 --schedule library --topology ranks=2,lanes=16,copy=$copy,library=1
 fi
 exit $status

@@ -43,12 +43,13 @@ struct Case {
   std::uint64_t seed;
 };
 
-Case random_case(std::uint64_t seed) {
+Case random_case(std::uint64_t seed, int gpus) {
   testing::RandomProgram generator(seed);
   Program program = generator.program();
   Schedule schedule = generator.schedule(program);
   Topology topology = generator.topology(program.world());
-  if (program.world() > 2) topology.copy = 0;  // copy engines copy from one GPU to another
+  // Copy engines copy from one GPU to another.
+  if (program.world() > gpus) topology.copy = 0;
   return {std::move(program), std::move(schedule), topology, seed};
 }
 
@@ -110,8 +111,9 @@ TEST(CudaExecutor, ProcessesCompileAllKernels) {
   }
   for (const testing::KernelsAhead::List& list : testing::KernelsAhead::all()) list(add);
   const std::size_t of_operators = sources.size();
+  const int gpus = cuda::fleet().gpus == 1 ? 1 : 2;  // in sight, or where they will run
   for (std::uint64_t seed = 1; seed <= number_from("TILEWAY_PROGRAMS", 100); ++seed) {
-    const Case one = random_case(seed);
+    const Case one = random_case(seed, gpus);
     add(lower(one.program, one.schedule, one.topology).plan);
   }
   const auto begin = std::chrono::steady_clock::now();
@@ -177,7 +179,7 @@ TEST(CudaExecutor, RandomProgramsGiveTheInterpretersValues) {
   const std::uint64_t single = number_from("TILEWAY_SEED", 0);
   const std::uint64_t last = single ? single : number_from("TILEWAY_PROGRAMS", 100);
   for (std::uint64_t seed = single ? single : 1; seed <= last && !HasFailure(); ++seed) {
-    const Case one = random_case(seed);
+    const Case one = random_case(seed, std::min(2, static_cast<int>(cuda::gpus().size())));
     testing::expect_exact(one.program, one.schedule, one.topology, seed, on_gpus());
     if (HasFailure()) fmt::print("seed {} fails; TILEWAY_SEED={} runs it alone\n{}", seed, seed, one.program.to_text());
   }
@@ -308,6 +310,31 @@ TEST(CudaExecutor, ProcessesThatSeeOneGpuEachUseEachOthers) {
     require_right(group, "overlapped", "ranks=2,lanes=8,copy=1");
     require_right(group, "fused", "ranks=2,lanes=8,copy=0");
     if (cuda::collectives_found()) require_right(group, "collective", "ranks=2,lanes=8,copy=0,collective=1");
+  });
+}
+
+// Of processes: one asks after it has opened the driver, and its own child cannot use that.
+TEST(CudaExecutor, ProcessesCountTheGpusBeforeAndAfterOneIsOpen) {
+  Group::spawn(1, [](Group&) {
+    const cuda::Fleet before = cuda::fleet();
+    if (before.gpus == 0) {
+      fmt::print("skipped: there is no GPU\n");
+      return;
+    }
+    const cuda::Device device(0);
+    const cuda::Fleet after = cuda::fleet();
+    TW_REQUIRE(after.gpus == before.gpus && after.multiprocessors == before.multiprocessors && after.name == before.name,
+               ErrorKind::system, .where = "test", .what = "other GPUs after one was opened",
+               .expected = fmt::to_string(before.gpus), .got = fmt::to_string(after.gpus));
+    Group::spawn(1, [](Group&) {
+      try {
+        cuda::gpus();
+        throw std::logic_error("a forked process uses a driver that was opened before");
+      } catch (const Error& error) {
+        TW_REQUIRE(std::string(error.what()).find("start those first") != std::string::npos, ErrorKind::system,
+                   .where = "test", .what = "the reason is not told", .got = error.what());
+      }
+    });
   });
 }
 

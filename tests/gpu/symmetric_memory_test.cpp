@@ -147,7 +147,10 @@ void allocate_repeatedly(std::size_t bytes, int rounds) {
     const int files = open_files();
     for (int i = 0; i < rounds; ++i) {
       const SymmetricMemory memory(group, device, bytes);
-      if (i % (rounds / 4) == 0) check(driver()->MemsetD8(memory.on(1 - group.rank()), 7, 4096), "touching a peer's");
+      if (i % (rounds / 4) == 0) {
+        check(driver()->MemsetD8(memory.on(1 - group.rank()), 7, 4096), "touching a peer's");
+        check(driver()->CtxSynchronize(), "touching a peer's");  // what is still under way may not be unmapped
+      }
       group.barrier("used");
     }
     group.barrier("all freed");

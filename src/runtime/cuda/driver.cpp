@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +17,7 @@ namespace tileway::cuda {
 namespace {
 
 constexpr int kMultiprocessorCount = 16;  // CUdevice_attribute
+constexpr Result kNotInitialized = 3;
 constexpr int kCapabilityMajor = 75;
 constexpr int kCapabilityMinor = 76;
 
@@ -123,7 +125,10 @@ struct Loaded {
   }
 };
 
+std::atomic<bool> opened{false};  // whether this process, or one that it was forked from, has tried to
+
 const Loaded& loaded() {
+  opened = true;
   static Loaded once;  // not const: tests take functions away, or put faulty ones in their place
   return once;
 }
@@ -144,7 +149,10 @@ const std::string& why_not() { return loaded().why_not; }
 
 void check(Result result, const char* step) {
   TW_REQUIRE(result == 0, ErrorKind::system, .where = "CUDA", .what = fmt::format("{} failed", step),
-             .got = loaded().text(result));
+             .got = loaded().text(result),
+             .hint = result == kNotInitialized
+                         ? "a process that has used the driver cannot fork ranks that use it: start those first"
+                         : "");
 }
 
 std::vector<Gpu> gpus() {
@@ -188,20 +196,35 @@ std::string architecture_of(const Gpu& gpu) {
   return fmt::format("sm_{}{}{}", gpu.major, gpu.minor, gpu.major >= 9 ? "a" : "");
 }
 
+namespace {
+
+Fleet count() {
+  Fleet found;
+  for (const Gpu& gpu : gpus()) {
+    if (found.gpus == 0) gpu.name.copy(found.name.data(), found.name.size() - 1);
+    found.multiprocessors =
+        found.gpus++ == 0 ? gpu.multiprocessors : std::min(found.multiprocessors, gpu.multiprocessors);
+    found.linked = found.linked && std::find(gpu.reaches.begin(), gpu.reaches.end(), false) == gpu.reaches.end();
+  }
+  return found;
+}
+
+}  // namespace
+
 Fleet fleet() {
+  if (opened) return count();
   int ends[2];
   TW_REQUIRE(pipe(ends) == 0, ErrorKind::system, .where = "CUDA", .what = "no pipe", .got = std::strerror(errno));
   const pid_t child = fork();
   TW_REQUIRE(child >= 0, ErrorKind::system, .where = "CUDA", .what = "no process", .got = std::strerror(errno));
   if (child == 0) {
-    Fleet found;
-    for (const Gpu& gpu : gpus()) {
-      if (found.gpus == 0) gpu.name.copy(found.name.data(), found.name.size() - 1);
-      found.multiprocessors =
-          found.gpus++ == 0 ? gpu.multiprocessors : std::min(found.multiprocessors, gpu.multiprocessors);
-      found.linked = found.linked && std::find(gpu.reaches.begin(), gpu.reaches.end(), false) == gpu.reaches.end();
+    bool told = false;
+    try {
+      const Fleet found = count();
+      told = ::write(ends[1], &found, sizeof(found)) == sizeof(found);
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "{}\n", error.what());  // and as if there were no GPU
     }
-    const bool told = ::write(ends[1], &found, sizeof(found)) == sizeof(found);
     _exit(told ? 0 : 1);
   }
   close(ends[1]);

@@ -192,7 +192,8 @@ std::vector<Gpu> gpus();
 // "sm_90a": the architecture whose own instructions a GPU understands.
 std::string architecture_of(const Gpu& gpu);
 
-// What GPUs there are, asked in a process of its own: one that has opened the driver cannot fork ranks that use it.
+// What GPUs there are. Asked in a process of its own, unless this one has opened the driver: one that has cannot fork
+// ranks that use it.
 struct Fleet {
   int gpus = 0;
   int multiprocessors = 0;      // of the GPU with fewest
