@@ -103,9 +103,10 @@ struct NoPipeline {
   struct Position {};
 };
 
-// The workers of a block: their lane from its first task to its last. `stored`: how many tasks they are done with.
+// The workers of a block: their lane from its first task to its last, or to where they begin to drain. `stored`: how
+// many tasks they are done with.
 template <typename Bodies>
-__device__ __forceinline__ void work(const Run& run, const LaneRow& lane, u8* shared, u32* stored) {
+__device__ __forceinline__ void work(const Run& run, const LaneRow& lane, bool draining, u8* shared, u32* stored) {
   using Pipeline = typename Bodies::Pipeline;
   __shared__ View views[kMaxViews];
   u8* scratch = shared + Pipeline::kRingBytes;
@@ -113,7 +114,6 @@ __device__ __forceinline__ void work(const Run& run, const LaneRow& lane, u8* sh
   const u32 self = worker();
   volatile PlaceRow* place = place_of(lane);
   auto* events = reinterpret_cast<EventRow*>(run.launch.events);
-  bool draining = false;
   for (u32 i = 0; i < lane.tasks; ++i) {
     const TaskRow& row = run.task(lane, i);
     if (self == 0 && !draining) {
@@ -153,11 +153,10 @@ __device__ __forceinline__ void work(const Run& run, const LaneRow& lane, u8* sh
 }
 
 // A service warp: opens the gates of a stream's tasks, each when its signals have come.
-__device__ __forceinline__ void open_gates(const Run& run, const LaneRow& lane, volatile u32* opened) {
+__device__ __forceinline__ void open_gates(const Run& run, const LaneRow& lane, bool draining, volatile u32* opened) {
   const u32 self = threadIdx.x % 32;
   auto* gates = reinterpret_cast<StreamGate*>(run.launch.gates);
   auto* events = reinterpret_cast<EventRow*>(run.launch.events);
-  bool draining = false;
   for (u32 i = 0; i < lane.tasks; ++i) {
     const TaskRow& row = run.task(lane, i);
     if (self == 0 && !draining) {
@@ -234,13 +233,15 @@ __device__ __forceinline__ void run_rank(const Launch& launch, u8* shared) {
   using Pipeline = typename Bodies::Pipeline;
   __shared__ u32 opened;
   __shared__ u32 stored;
+  __shared__ bool over;  // given up in an earlier run: who asks why finds everything as that run left it
   auto* progress = reinterpret_cast<volatile Progress*>(launch.progress);
   const Run run{launch, progress->runs};
   if (threadIdx.x == 0) {
     opened = 0;
     stored = 0;
     if constexpr (Pipeline::kPresent) Pipeline::begin(shared);
-    if (blockIdx.x == 0) *reinterpret_cast<volatile u32*>(launch.runs_begun) = run.epoch + 1;
+    over = given_up(&run.control()->abort);
+    if (blockIdx.x == 0 && !over) *reinterpret_cast<volatile u32*>(launch.runs_begun) = run.epoch + 1;
   }
   const CopyCounts copies = *run.rows<CopyCounts>(launch.copy_counts);
   if (copies.in > 0 && threadIdx.x >= kServiceThreads) {
@@ -251,7 +252,7 @@ __device__ __forceinline__ void run_rank(const Launch& launch, u8* shared) {
   const LaneRow& lane = run.rows<LaneRow>(launch.lanes)[blockIdx.x];
   if (threadIdx.x >= kServiceThreads) {
     if constexpr (Pipeline::kPresent) Pipeline::worker_registers();
-    work<Bodies>(run, lane, shared, &stored);
+    work<Bodies>(run, lane, over, shared, &stored);
   } else {
     if constexpr (Pipeline::kPresent) {
       Pipeline::service_registers();
@@ -259,7 +260,7 @@ __device__ __forceinline__ void run_rank(const Launch& launch, u8* shared) {
     }
     if (blockIdx.x < launch.stream_lane_count) {
       const LaneRow& served = run.rows<LaneRow>(launch.stream_lanes)[blockIdx.x];
-      if (threadIdx.x / 32 == 2) open_gates(run, served, &opened);
+      if (threadIdx.x / 32 == 2) open_gates(run, served, over, &opened);
       if (threadIdx.x / 32 == 3) raise_for_stream(run, served, &opened);
     }
   }

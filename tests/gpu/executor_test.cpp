@@ -323,9 +323,10 @@ TEST(CudaExecutor, ProcessesCountTheGpusBeforeAndAfterOneIsOpen) {
     }
     const cuda::Device device(0);
     const cuda::Fleet after = cuda::fleet();
-    TW_REQUIRE(after.gpus == before.gpus && after.multiprocessors == before.multiprocessors && after.name == before.name,
-               ErrorKind::system, .where = "test", .what = "other GPUs after one was opened",
-               .expected = fmt::to_string(before.gpus), .got = fmt::to_string(after.gpus));
+    TW_REQUIRE(
+        after.gpus == before.gpus && after.multiprocessors == before.multiprocessors && after.name == before.name,
+        ErrorKind::system, .where = "test", .what = "other GPUs after one was opened",
+        .expected = fmt::to_string(before.gpus), .got = fmt::to_string(after.gpus));
     Group::spawn(1, [](Group&) {
       try {
         cuda::gpus();

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -150,6 +151,14 @@ ProvenPlan plan_of(const Program& program, const std::string& topology) {
   return ProvenPlan::prove(lower(program, Schedule::overlapped(program), Topology::parse(topology)).plan);
 }
 
+// A context takes only so many launches ahead; then a launch waits for room, and may wait for what waits for it. So
+// ranks that share one stay together, and never have much ahead.
+void keep_together(Group& group, std::initializer_list<Loop*> loops) {
+  if (cuda::gpus().size() >= 2) return;
+  for (Loop* loop : loops) loop->finish();
+  group.barrier("together");
+}
+
 TEST(CudaReplay, TenThousandReplaysUnderRandomDelaysLeaveNoWrongBit) {
   constexpr int kRunsOfAGraph = 10;
   for (const char* name : {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"}) {
@@ -162,7 +171,10 @@ TEST(CudaReplay, TenThousandReplaysUnderRandomDelaysLeaveNoWrongBit) {
       Group::threads(2, [&](Group& group) {
         Loop loop(group, program, plan, 20000);
         loop.capture(kRunsOfAGraph);
-        for (int i = 0; i < wanted_runs() / 8 / kRunsOfAGraph; ++i) loop.replay();
+        for (int i = 0; i < wanted_runs() / 8 / kRunsOfAGraph; ++i) {
+          loop.replay();
+          keep_together(group, {&loop});
+        }
         loop.finish();
         const auto [count, wrong] = loop.found();
         EXPECT_EQ(wrong, 0U) << name << " on " << topology;
@@ -204,6 +216,7 @@ TEST(CudaReplay, EagerAndCapturedRunsOfTwoOperatorsOnTwoStreamsDoNotDisturbEachO
         two.replay();
         one.enqueue();
       }
+      keep_together(group, {&one, &two});
     }
     one.finish();
     two.finish();
@@ -240,6 +253,34 @@ TEST(CudaReplay, RunsThatDoNotFitTogetherFollowEachOther) {
     EXPECT_EQ(one.found(), std::make_pair(static_cast<std::uint32_t>(runs), std::uint64_t{0}));
     EXPECT_EQ(two.found(), std::make_pair(static_cast<std::uint32_t>(runs), std::uint64_t{0}));
   });
+}
+
+// Runs that are behind the failed one in its stream drain, and change nothing of what the error is made from.
+TEST(CudaFaults, TheRunThatFailedIsNamedWhateverIsBehindIt) {
+  constexpr int kTogether = 3;
+  const Program program = make_program(find_operator("gemm_all_reduce"), 2, DType::bf16, {});
+  const ProvenPlan plan = plan_of(program, fmt::format("ranks=2,lanes=5,copy={}", copy_lanes(1)));
+  std::string text;
+  EXPECT_THROW(Group::threads(2,
+                              [&](Group& group) {
+                                group.set_deadline(std::chrono::milliseconds(500));
+                                CudaExecutor executor(group, plan);
+                                for (int i = 0; i < kTogether; ++i) executor.run();
+                                group.barrier("so far together");
+                                if (group.rank() == 1) {
+                                  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                                  return;
+                                }
+                                for (int i = 0; i < 5; ++i) executor.enqueue(nullptr);
+                                try {
+                                  executor.synchronize(nullptr);
+                                } catch (const Error& error) {
+                                  text = error.what();
+                                  throw;
+                                }
+                              }),
+               Error);
+  EXPECT_NE(text.find(fmt::format("by rank 1, which has not begun run {};", kTogether)), std::string::npos) << text;
 }
 
 // While it lives, streams do not close the gates that they have passed.

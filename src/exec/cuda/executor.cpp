@@ -364,7 +364,7 @@ void CudaExecutor::State::await(Stream stream, std::optional<Clock::time_point> 
     }
     try {
       group_.check_members();
-      if (!collectives_.empty()) check_failure();
+      check_failure();  // at once, before what is behind it in the stream changes what there is to see
       TW_REQUIRE(!deadline || Clock::now() < *deadline, ErrorKind::lost, .where = plan_.name,
                  .what = fmt::format("a collective of rank {} has not ended within {} ms", group_.rank(),
                                      group_.deadline().count()));
