@@ -3,7 +3,8 @@
 
 #include "tileway/dynamic.cuh"
 #include "tileway/lookup.cuh"
-#include "tileway/matmul.cuh"
+#include "tileway/matmul_mma.cuh"
+#include "tileway/matmul_plain.cuh"
 #include "tileway/move.cuh"
 #include "tileway/pointwise.cuh"
 #include "tileway/reduce.cuh"

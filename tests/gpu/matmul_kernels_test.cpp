@@ -22,7 +22,8 @@ namespace {
 // What is compiled for each type of Element and, where kScaled, for each Result of products of e4m3: then B is given
 // transposed, and views of scales follow it. Values depend on an element's place in its matrix, not in memory.
 constexpr const char* kSource = R"(
-#include "tileway/matmul.cuh"
+#include "tileway/matmul_mma.cuh"
+#include "tileway/matmul_plain.cuh"
 using namespace tileway;
 constexpr u32 kReads = kScaled ? 4 : 2;
 
