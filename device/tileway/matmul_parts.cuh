@@ -3,9 +3,9 @@
 //
 // reads[0] is A [.., m, k], reads[1] is B [.., k, n], writes[0] is C [.., m, n]: row-major boxes of one element type
 // with last stride 1 and any other strides, aligned or not. Dimensions before the last two align at the last of them;
-// those of A and B that are 1 or missing are repeated. Any extent may be 0; with k = 0 the product is zeros. The bits of
-// an element depend neither on the tile it is computed in nor on alignment: k is cut from its beginning, and copies of
-// any width fill the same tiles.
+// those of A and B that are 1 or missing are repeated. Any extent may be 0; with k = 0 the product is zeros. The bits
+// of an element depend neither on the tile it is computed in nor on alignment: k is cut from its beginning, and copies
+// of any width fill the same tiles.
 //
 // Only elements of the boxes are touched; what lies beyond an edge is a zero in shared memory. Loads are coherent, so
 // what was waited for is seen. All workers call these functions, while none uses the shared memory; on return it is
