@@ -137,9 +137,9 @@ class CudaExecutor final : public Executor {
   // destroyed before the executor. Two runs of one executor must not be in flight at once; those of several may, in
   // several streams. Where they do not fit the GPU together, they follow each other in the order in which they are
   // enqueued, which is then the same on every rank. That holds where each rank has a GPU; else, and for graphs that are
-  // replayed beside other runs, the caller sees to it that they fit or orders them. Ranks that share a GPU stay
-  // together and have few runs ahead: a context takes only so many launches, and then a call of one may wait for
-  // another's that waits for it. Inputs and outputs are read and written where address() says.
+  // replayed beside other runs, the caller sees to it that they fit or orders them. Ranks that share a GPU have
+  // all that they need before the first of them launches: making streams, graphs or memory, or loading kernels, may
+  // wait for all that runs in the context. Inputs and outputs are read and written where address() says.
   void enqueue(Stream stream);
   // Waits until everything enqueued in the stream has ended. Throws as run() does for what went wrong in it. Where the
   // plan has joints nothing else ends a stream that waits for a lost rank, and no result is good before this returns.

@@ -61,6 +61,22 @@ class Kernels {
   Module module_ = nullptr;
 };
 
+// A stream that waits for no other.
+class OwnStream {
+ public:
+  OwnStream() {
+    constexpr unsigned kNonBlocking = 1;
+    check(driver()->StreamCreate(&stream_, kNonBlocking), "making a stream");
+  }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  ~OwnStream() { driver()->StreamDestroy(stream_); }
+  Stream get() const { return stream_; }
+
+ private:
+  Stream stream_ = nullptr;
+};
+
 template <typename T>
 T read(Address from) {
   T value{};

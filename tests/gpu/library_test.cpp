@@ -11,9 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "gpu/kernels.hpp"
 #include "gpu/kernels_ahead.hpp"
 #include "runtime/cuda/cublaslt.hpp"
 #include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/graph.hpp"
 #include "runtime/cuda/memory.hpp"
 #include "support/random_program.hpp"
 #include "support/run.hpp"
@@ -211,7 +213,6 @@ TEST_F(CudaLibrary, ErrorsOnAnyNumbersAreThoseOfTheType) {
 
 // Delays move what is ready when; each replay has inputs of its own.
 TEST_F(CudaLibrary, ACapturedRunIsReplayed) {
-  constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED: other threads are other ranks
   constexpr std::uint64_t kReplays = 100;
   for (const char* name : {"gemm_all_reduce", "all_gather_gemm"}) {
     Program program = make_program(find_operator(name), 2, DType::bf16, std::vector<std::int64_t>{256, 512, 128});
@@ -229,29 +230,20 @@ TEST_F(CudaLibrary, ACapturedRunIsReplayed) {
     const ProvenPlan plan = ProvenPlan::prove(lower(program, schedule, topology(2)).plan);
     Group::threads(2, [&](Group& group) {
       CudaExecutor executor(group, plan, {.delay_ns = 20'000});
-      const cuda::Driver& driver = *cuda::driver();
-      cuda::Stream stream = nullptr;
-      cuda::Graph graph = nullptr;
-      cuda::GraphExecutable executable = nullptr;
-      cuda::check(driver.StreamCreate(&stream, 1), "making a stream");
-      cuda::check(driver.StreamBeginCapture(stream, kRelaxed), "capturing");
-      executor.enqueue(stream);
-      cuda::check(driver.StreamEndCapture(stream, &graph), "capturing");
-      cuda::check(driver.GraphInstantiate(&executable, graph, 0), "making a graph");
+      const cuda::OwnStream stream;
+      const cuda::CapturedGraph graph(stream.get(), [&] { executor.enqueue(stream.get()); });
+      group.barrier("captured");
       for (std::uint64_t run = 0; run < kReplays; ++run) {
         for (const auto& [input, parts] : inputs[run % inputs.size()]) {
           if (executor.holds(input)) executor.set_input(input, parts[group.rank()]);
         }
-        cuda::check(driver.GraphLaunch(executable, stream), "replaying");
-        executor.synchronize(stream);
+        graph.launch();
+        executor.synchronize(stream.get());
         for (const auto& [output, parts] : expected[run % inputs.size()]) {
           EXPECT_EQ(max_difference(parts[group.rank()], executor.get(output)), 0)
               << name << ": '" << output << "' of rank " << group.rank() << " in replay " << run;
         }
       }
-      driver.GraphExecDestroy(executable);
-      driver.GraphDestroy(graph);
-      driver.StreamDestroy(stream);
     });
   }
 }

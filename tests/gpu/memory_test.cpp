@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/kernels.hpp"
 #include "runtime/cuda/memory.hpp"
 #include "support/run.hpp"
 #include "tileway/error.hpp"
@@ -124,13 +125,12 @@ TEST_F(CudaMemory, AnOutputIsTheNextOnesInputWithoutACopy) {
     CudaExecutor b(group, second.plan, {.memory = {{"x", a.address("y")}}});
     for (const auto& [name, parts] : inputs) a.set_input(name, parts[rank]);
     b.set_input("w", next.at("w")[rank]);
-    cuda::Stream stream = nullptr;
-    check(driver()->StreamCreate(&stream, 1), "making a stream");
-    a.enqueue(stream);
-    b.enqueue(stream);
-    a.synchronize(stream);
-    b.synchronize(stream);
-    check(driver()->StreamDestroy(stream), "dropping a stream");
+    const cuda::OwnStream stream;
+    group.barrier("ready");
+    a.enqueue(stream.get());
+    b.enqueue(stream.get());
+    a.synchronize(stream.get());
+    b.synchronize(stream.get());
     EXPECT_TRUE(b.get("y") == expected.at("y")[rank]) << rank;
   });
 }

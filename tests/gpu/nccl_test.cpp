@@ -17,8 +17,10 @@
 #include <vector>
 
 #include "gpu/gemm_cases.hpp"
+#include "gpu/kernels.hpp"
 #include "gpu/kernels_ahead.hpp"
 #include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/graph.hpp"
 #include "runtime/cuda/memory.hpp"
 #include "runtime/cuda/nccl.hpp"
 #include "support/communications.hpp"
@@ -222,37 +224,6 @@ TEST(Nccl, ProcessesWithoutPeerAccessGiveTheSame) {
   EXPECT_EQ(run_without_links("Nccl.ProcessesCollectivePlansMapNothingOfPeersAndOthersAreRefusedByName"), 0);
 }
 
-// A run in a graph.
-class Captured {
- public:
-  explicit Captured(CudaExecutor& executor) : executor_(executor) {
-    constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
-    cuda::Graph graph = nullptr;
-    cuda::check(driver_.StreamCreate(&stream_, 1), "making a stream");
-    cuda::check(driver_.StreamBeginCapture(stream_, kRelaxed), "capturing");
-    executor.enqueue(stream_);
-    cuda::check(driver_.StreamEndCapture(stream_, &graph), "capturing");
-    cuda::check(driver_.GraphInstantiate(&executable_, graph, 0), "making a graph");
-    cuda::check(driver_.GraphDestroy(graph), "making a graph");
-  }
-  Captured(const Captured&) = delete;
-  Captured& operator=(const Captured&) = delete;
-  ~Captured() {  // before the executor: NCCL keeps what a graph may call
-    driver_.GraphExecDestroy(executable_);
-    driver_.StreamDestroy(stream_);
-  }
-  void replay() {
-    cuda::check(driver_.GraphLaunch(executable_, stream_), "replaying");
-    executor_.synchronize(stream_);
-  }
-
- private:
-  const cuda::Driver& driver_ = *cuda::driver();
-  CudaExecutor& executor_;
-  cuda::Stream stream_ = nullptr;
-  cuda::GraphExecutable executable_ = nullptr;
-};
-
 TEST(Nccl, ProcessesACapturedRunIsReplayed) {
   if (lacks_gpus(2)) return;
   Group::spawn(2, [](Group& group) {
@@ -260,11 +231,14 @@ TEST(Nccl, ProcessesACapturedRunIsReplayed) {
       const Program program = program_of(op, 2, DType::bf16, {256, 512, 128});
       const ProvenPlan plan = ProvenPlan::prove(lower(program, Schedule::collective(program), with_library(2)).plan);
       CudaExecutor executor(group, plan);
-      Captured captured(executor);
+      const cuda::OwnStream stream;
+      // Goes before the executor does: NCCL keeps what a graph may call.
+      const cuda::CapturedGraph graph(stream.get(), [&] { executor.enqueue(stream.get()); });
       for (std::uint64_t run = 1; run <= 10; ++run) {
         const Bindings inputs = random_inputs(program, run, Fill::integers);
         set_inputs(executor, inputs, group.rank());
-        captured.replay();
+        graph.launch();
+        executor.synchronize(stream.get());
         require_values(program, executor, inputs, group.rank(), fmt::format("{} replay {}", op, run));
       }
     }

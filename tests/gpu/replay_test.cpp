@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -16,8 +15,10 @@
 #include <thread>
 #include <vector>
 
+#include "gpu/kernels.hpp"
 #include "runtime/cuda/compile.hpp"
 #include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/graph.hpp"
 #include "runtime/cuda/memory.hpp"
 #include "support/run.hpp"
 #include "tileway/error.hpp"
@@ -74,7 +75,6 @@ class Loop {
       check(driver()->ModuleGetFunction(&functions_[name], module_, name), name);
       check(driver()->FuncLoad(functions_[name]), name);
     }
-    check(driver()->StreamCreate(&stream_, 1), "making a stream");
     check(driver()->MemsetD8(counters_.address(), 0, 64), "clearing");
     const auto count = [&](int op) {
       return static_cast<std::uint64_t>(volume(program.ops()[op].type.local_shape(group.rank())));
@@ -83,35 +83,30 @@ class Loop {
     y_ = count(program.outputs()[0].op);
     depth_ = static_cast<float>(program.ops()[0].type.shape[1]);
     launch("ones", executor_.address("w"), count(1));
-    check(driver()->StreamSynchronize(stream_), "preparing");
+    check(driver()->StreamSynchronize(stream_.get()), "preparing");
   }
   ~Loop() {
     device_.use();
-    driver()->StreamSynchronize(stream_);
-    if (graph_ != nullptr) driver()->GraphExecDestroy(graph_);
-    driver()->StreamDestroy(stream_);
+    driver()->StreamSynchronize(stream_.get());
+    graph_.reset();
     driver()->ModuleUnload(module_);
   }
 
   void enqueue() {
     device_.use();
     launch("prepare", counters_.address(), executor_.address("x"), x_, executor_.address("y"), y_ / 2);
-    executor_.enqueue(stream_);
+    executor_.enqueue(stream_.get());
     launch("judge", counters_.address(), executor_.address("y"), y_, depth_, counters_.address() + 8);
     launch("advance", counters_.address());
   }
   void capture(int runs) {
-    constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED: other threads are ranks of their own
     device_.use();
-    check(driver()->StreamBeginCapture(stream_, kRelaxed), "capturing");
-    for (int i = 0; i < runs; ++i) enqueue();
-    cuda::Graph graph = nullptr;
-    check(driver()->StreamEndCapture(stream_, &graph), "capturing");
-    check(driver()->GraphInstantiate(&graph_, graph, 0), "making a graph");
-    driver()->GraphDestroy(graph);
+    graph_.emplace(stream_.get(), [&] {
+      for (int i = 0; i < runs; ++i) enqueue();
+    });
   }
-  void replay() { check(driver()->GraphLaunch(graph_, stream_), "replaying"); }
-  void finish() { executor_.synchronize(stream_); }
+  void replay() { graph_->launch(); }
+  void finish() { executor_.synchronize(stream_.get()); }
   // Runs so far, and wrong elements in all of them.
   std::pair<std::uint32_t, std::uint64_t> found() const {
     std::pair<std::uint32_t, std::uint64_t> result;
@@ -124,7 +119,7 @@ class Loop {
   template <typename... Arguments>
   void launch(const char* name, Arguments... arguments) {
     void* list[] = {&arguments...};
-    check(driver()->LaunchKernel(functions_.at(name), 8, 1, 1, 256, 1, 1, 0, stream_, list, nullptr), name);
+    check(driver()->LaunchKernel(functions_.at(name), 8, 1, 1, 256, 1, 1, 0, stream_.get(), list, nullptr), name);
   }
 
   cuda::Device device_;
@@ -133,8 +128,8 @@ class Loop {
   std::string name_;
   cuda::Module module_ = nullptr;
   std::map<std::string, cuda::Function> functions_;
-  CudaExecutor::Stream stream_ = nullptr;
-  cuda::GraphExecutable graph_ = nullptr;
+  cuda::OwnStream stream_;
+  std::optional<cuda::CapturedGraph> graph_;
   std::uint64_t x_ = 0, y_ = 0;
   float depth_ = 0;
 };
@@ -151,14 +146,6 @@ ProvenPlan plan_of(const Program& program, const std::string& topology) {
   return ProvenPlan::prove(lower(program, Schedule::overlapped(program), Topology::parse(topology)).plan);
 }
 
-// A context takes only so many launches ahead; then a launch waits for room, and may wait for what waits for it. So
-// ranks that share one stay together, and never have much ahead.
-void keep_together(Group& group, std::initializer_list<Loop*> loops) {
-  if (cuda::gpus().size() >= 2) return;
-  for (Loop* loop : loops) loop->finish();
-  group.barrier("together");
-}
-
 TEST(CudaReplay, TenThousandReplaysUnderRandomDelaysLeaveNoWrongBit) {
   constexpr int kRunsOfAGraph = 10;
   for (const char* name : {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"}) {
@@ -171,10 +158,8 @@ TEST(CudaReplay, TenThousandReplaysUnderRandomDelaysLeaveNoWrongBit) {
       Group::threads(2, [&](Group& group) {
         Loop loop(group, program, plan, 20000);
         loop.capture(kRunsOfAGraph);
-        for (int i = 0; i < wanted_runs() / 8 / kRunsOfAGraph; ++i) {
-          loop.replay();
-          keep_together(group, {&loop});
-        }
+        group.barrier("ready");
+        for (int i = 0; i < wanted_runs() / 8 / kRunsOfAGraph; ++i) loop.replay();
         loop.finish();
         const auto [count, wrong] = loop.found();
         EXPECT_EQ(wrong, 0U) << name << " on " << topology;
@@ -203,6 +188,7 @@ TEST(CudaReplay, EagerAndCapturedRunsOfTwoOperatorsOnTwoStreamsDoNotDisturbEachO
     Loop two(other, second, second_plan, 5000);
     one.capture(3);
     two.capture(2);
+    group.barrier("ready");
     for (int i = 0; i < wanted_runs() / 100; ++i) {
       // In another order on each rank, and mixed: whatever runs at once fits the device.
       if ((i + group.rank()) % 2 == 0) {
@@ -216,7 +202,6 @@ TEST(CudaReplay, EagerAndCapturedRunsOfTwoOperatorsOnTwoStreamsDoNotDisturbEachO
         two.replay();
         one.enqueue();
       }
-      keep_together(group, {&one, &two});
     }
     one.finish();
     two.finish();

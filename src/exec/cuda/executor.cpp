@@ -17,6 +17,7 @@
 #include "exec/cuda/residency.hpp"
 #include "exec/cuda/stream_lane.hpp"
 #include "exec/cuda/table.hpp"
+#include "runtime/cuda/graph.hpp"
 #include "runtime/cuda/memory.hpp"
 #include "tileway/error.hpp"
 #include "tileway/executor.hpp"
@@ -296,22 +297,16 @@ void CudaExecutor::State::open_gates() {
 }
 
 std::vector<double> CudaExecutor::State::time_runs(int count) {
-  constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED: other threads may be other ranks
   device_.use();
   const cuda::Driver& cuda = *driver();
-  check(cuda.StreamBeginCapture(stream_, kRelaxed), "capturing a run");
-  enqueue(stream_);
-  cuda::Graph graph = nullptr;
-  cuda::GraphExecutable executable = nullptr;
-  check(cuda.StreamEndCapture(stream_, &graph), "capturing a run");
-  check(cuda.GraphInstantiate(&executable, graph, 0), "making a graph");
-  check(cuda.GraphDestroy(graph), "making a graph");
-  for (int i = 0; i < kWarmUps; ++i) check(cuda.GraphLaunch(executable, stream_), "replaying");
+  const cuda::CapturedGraph graph(stream_, [&] { enqueue(stream_); });
   std::vector<cuda::Event> events(static_cast<std::size_t>(count) + 1);
   for (cuda::Event& event : events) check(cuda.EventCreate(&event, 0), "making an event");
+  group_.barrier("a run is captured");  // ranks that share a GPU have all that they need before one of them launches
+  for (int i = 0; i < kWarmUps; ++i) graph.launch();
   check(cuda.EventRecord(events[0], stream_), "timing");
   for (int i = 0; i < count; ++i) {
-    check(cuda.GraphLaunch(executable, stream_), "replaying");
+    graph.launch();
     check(cuda.EventRecord(events[static_cast<std::size_t>(i) + 1], stream_), "timing");
   }
   synchronize(stream_);
@@ -324,7 +319,6 @@ std::vector<double> CudaExecutor::State::time_runs(int count) {
     times.push_back(1e3 * static_cast<double>(milliseconds));
   }
   for (cuda::Event event : events) cuda.EventDestroy(event);
-  check(cuda.GraphExecDestroy(executable), "dropping a graph");
   return times;
 }
 

@@ -68,6 +68,7 @@ struct Loaded {
     take(driver.StreamBeginCapture, "cuStreamBeginCapture_v2");
     take(driver.StreamEndCapture, "cuStreamEndCapture");
     take(driver.GraphInstantiate, "cuGraphInstantiateWithFlags");
+    take(driver.GraphUpload, "cuGraphUpload");
     take(driver.GraphLaunch, "cuGraphLaunch");
     take(driver.GraphDestroy, "cuGraphDestroy");
     take(driver.GraphExecDestroy, "cuGraphExecDestroy");

@@ -127,6 +127,7 @@ struct Driver {
   Result (*StreamBeginCapture)(Stream stream, int mode);
   Result (*StreamEndCapture)(Stream stream, Graph* graph);
   Result (*GraphInstantiate)(GraphExecutable* executable, Graph graph, unsigned long long flags);
+  Result (*GraphUpload)(GraphExecutable executable, Stream stream);
   Result (*GraphLaunch)(GraphExecutable executable, Stream stream);
   Result (*GraphDestroy)(Graph graph);
   Result (*GraphExecDestroy)(GraphExecutable executable);
