@@ -41,13 +41,21 @@ try build/gpu/tileway bench gemm_all_reduce --executor cuda --dtype bf16 --size 
 if command -v torchrun >/dev/null; then
   try torchrun --nproc-per-node "$gpus" bench/peers.py "$out/peers.jsonl"
 fi
-memcheck() {
-  try compute-sanitizer --tool memcheck --target-processes all --error-exitcode 3 build/gpu/tileway run --executor cuda "$@"
+check() {
+  local tool=$1
+  shift
+  try compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 3 \
+    build/gpu/tileway run --executor cuda "$@"
 }
 if command -v compute-sanitizer >/dev/null; then
-  memcheck gemm_all_reduce --size 130x264x144 --dtype bf16 --topology ranks=2,lanes=16,copy=$copy
-  memcheck gemm_all_reduce --size 130x264x144 --dtype e4m3 --topology ranks=2,lanes=16,copy=0
-  memcheck gemm_reduce_scatter --size 256x512x128 --dtype bf16 --schedule fused --topology ranks=2,lanes=16,copy=0
-  memcheck gemm_all_to_all --size 130x264x144 --dtype tf32 --schedule library --topology ranks=2,lanes=16,copy=$copy,library=1
+  check memcheck gemm_all_reduce --size 130x264x144 --dtype bf16 --topology ranks=2,lanes=16,copy=$copy
+  check memcheck gemm_all_reduce --size 130x264x144 --dtype e4m3 --topology ranks=2,lanes=16,copy=0
+  check memcheck gemm_reduce_scatter --size 256x512x128 --dtype bf16 --schedule fused --topology ranks=2,lanes=16,copy=0
+  check memcheck gemm_all_to_all --size 130x264x144 --dtype tf32 --schedule library --topology ranks=2,lanes=16,copy=$copy,library=1
+  # Not of what TMA loads ahead: racecheck takes the count of tasks that workers are done with, which they release and
+  # the loading warp acquires, for a race.
+  check racecheck gemm_all_reduce --size 130x263x143 --dtype bf16 --topology ranks=2,lanes=16,copy=0
+  check racecheck all_reduce_rms_norm --dtype f32 --topology ranks=2,lanes=16,copy=0
+  check synccheck gemm_all_reduce --size 130x264x144 --dtype bf16 --topology ranks=2,lanes=16,copy=0
 fi
 exit $status
