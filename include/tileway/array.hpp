@@ -13,7 +13,7 @@ class Array {
  public:
   Array() = default;                // no elements: what a rank outside a tensor's group holds
   Array(DType dtype, Shape shape);  // zeros
-  static Array filled(DType dtype, Shape shape, double value);
+  static Array filled(DType dtype, Shape shape, double value);  // everywhere, rounded to the dtype
   // Rounds each value to the dtype (to nearest even). Throws Error (invalid) unless there are volume(shape) values.
   static Array from(DType dtype, Shape shape, const std::vector<double>& values);
 
