@@ -23,6 +23,7 @@ fi
 export LD_LIBRARY_PATH=$PWD/build/gpu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export TILEWAY_CACHE=${TILEWAY_CACHE:-$PWD/build/gpu/cache} TILEWAY_TIMES=$out/times.jsonl
 status=0
+rm -f "$TILEWAY_TIMES"
 build/gpu/tileway doctor --json "$out/machine.json" | tee "$out/summary.txt"
 number=0
 for filter in "$@"; do

@@ -1,11 +1,15 @@
 // How a block follows its lane, and how a kernel is one rank's run of a plan.
 //
-// A block is a lane. Its workers take the tasks one after the other: all waits of the task, then its body, then its
-// notifications; that is stricter than a plan demands (docs/MEMORY_MODEL.md). Lanes of engines that are streams (copy
-// engine, collective library, library of products) can only wait for constants in local memory and cannot be called
-// back, so a block each lends them two of its service warps: one waits for a task's signals and opens the task's gate,
-// the other waits until the stream says that the task is done and raises the notifications. Thus whatever waits for a
-// signal is resident and has a deadline.
+// A block is a lane, whose tasks go through it in turn. A service warp, the fetcher, brings a task to shared memory and
+// waits for all its signals, while the workers are still at the one before (fetch.cuh). The workers run its body. A
+// third warp raises its notifications, while they are at the next. So between two bodies the workers wait for nothing
+// that could have been done meanwhile. Bodies follow each other, so that is stricter than a plan demands
+// (docs/MEMORY_MODEL.md); only what pipeline.cuh loads comes earlier.
+//
+// Lanes of engines that are streams (copy engine, collective library, library of products) can only wait for constants
+// in local memory and cannot be called back, so a block each lends them two of its service warps: one waits for a
+// task's signals and opens the task's gate; the one that raises notifications does so for the stream's tasks, too, each
+// when the stream says that it is done. Thus whatever waits for a signal is resident and has a deadline.
 //
 // Who waits in vain records it and gives up for the rank: from then on no body runs and no signal is raised, gates open
 // at once, and so the kernel and all streams of the run end. The gates of collectives stay closed: what such a call
@@ -13,87 +17,10 @@
 #pragma once
 
 #include "tileway/copy.cuh"
-#include "tileway/signal.cuh"
-#include "tileway/team.cuh"
+#include "tileway/fetch.cuh"
+#include "tileway/raise.cuh"
 
 namespace tileway {
-
-struct Run {
-  const Launch& launch;
-  u32 epoch;
-
-  template <typename Row>
-  __device__ const Row* rows(u64 address) const {
-    return reinterpret_cast<const Row*>(address);
-  }
-  __device__ Control* control() const { return reinterpret_cast<Control*>(launch.control); }
-  __device__ Failure* failure() const { return reinterpret_cast<Failure*>(launch.failure); }
-  __device__ const TaskRow& task(const LaneRow& lane, u32 i) const {
-    return rows<TaskRow>(launch.tasks)[lane.first + i];
-  }
-};
-
-__device__ __forceinline__ volatile PlaceRow* place_of(const LaneRow& lane) {
-  return reinterpret_cast<volatile PlaceRow*>(lane.place);
-}
-
-template <typename Signal>
-__device__ __forceinline__ bool await_as(const Run& run, const LaneRow& lane, const TaskRow& task, const WaitRow& row) {
-  const auto* signal = reinterpret_cast<const Signal*>(row.signal);
-  const u32 begun = run.epoch * row.total;
-  if (reached(load(signal), begun + row.value)) return true;
-  u32* abort = &run.control()->abort;
-  if (given_up(abort)) return false;  // places stay as they were, for whoever asks why
-  constexpr u64 kGlance = 1'000'000;
-  const u64 deadline = now_ns() + run.control()->patience_ns;
-  Waited waited = Waited::late;
-  u64 until = 0;
-  while (waited == Waited::late && until < deadline) {
-    // Again and again: another wait of the task may have begun since, and ended.
-    place_of(lane)->signal = static_cast<i32>(row.id);
-    until = min(deadline, now_ns() + kGlance);
-    waited = wait(signal, begun + row.value, until, abort);
-  }
-  if (waited == Waited::late) {
-    Failure what{};
-    what.kind = Failure::late;
-    what.task = task.task;
-    what.signal = row.id;
-    what.wanted = row.value;
-    what.seen = load(signal) - begun;
-    report(run.failure(), abort, what);
-  }
-  if (waited == Waited::done) place_of(lane)->signal = -1;
-  return waited == Waited::done;
-}
-
-// Waits for one signal of a task, at the scope at which it is raised. False once anybody has given up.
-__device__ __forceinline__ bool await(const Run& run, const LaneRow& lane, const TaskRow& task, const WaitRow& row) {
-  return row.system != 0 ? await_as<SystemSignal>(run, lane, task, row) : await_as<DeviceSignal>(run, lane, task, row);
-}
-
-// Raises one signal of a task. Whatever the task stored is done: its threads have met since.
-__device__ __forceinline__ void raise(const Run& run, const NotifyRow& row) {
-  if (row.kind == NotifyRow::set) {
-    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(row.signal), "r"(run.epoch + 1) : "memory");
-  } else if (row.system != 0) {
-    notify(reinterpret_cast<SystemSignal*>(row.signal), row.amount);
-  } else {
-    notify(reinterpret_cast<DeviceSignal*>(row.signal), row.amount);
-  }
-}
-
-// For tests: a moment between 0 and Control::delay_ns, other for each task, block and run.
-__device__ __forceinline__ void dawdle(const Run& run, u32 task) {
-  const u64 most = run.control()->delay_ns;
-  if (most == 0) return;
-  u32 hash = (run.epoch * 2654435761u) ^ (task * 2246822519u) ^ (blockIdx.x * 3266489917u);
-  hash ^= hash >> 15;
-  hash *= 2246822519u;
-  hash ^= hash >> 13;
-  const u64 until = now_ns() + hash % most;
-  while (now_ns() < until) __nanosleep(100);
-}
 
 // What a kernel has that loads nothing ahead; see pipeline.cuh for one that does.
 struct NoPipeline {
@@ -103,60 +30,67 @@ struct NoPipeline {
   struct Position {};
 };
 
-// The workers of a block: their lane from its first task to its last, or to where they begin to drain. `stored`: how
-// many tasks they are done with.
+// Where patience for the operands of a product has run out, and nobody knows why.
+__device__ __forceinline__ void report_unloaded(const Run& run, u32 task) {
+  u32* abort = &run.control()->abort;
+  if (given_up(abort)) return;
+  Failure what{};
+  what.kind = Failure::unloaded;
+  what.task = task;
+  report(run.failure(), abort, what);
+}
+
+// The workers of a block: their lane from its first task to its last, or to where they begin to drain.
 template <typename Bodies>
-__device__ __forceinline__ void work(const Run& run, const LaneRow& lane, bool draining, u8* shared, u32* stored) {
+__device__ __forceinline__ void work(const Run& run, const LaneRow& lane, u8* shared, Block& block) {
   using Pipeline = typename Bodies::Pipeline;
-  __shared__ View views[kMaxViews];
+  const TaskSlots<Pipeline::kPresent> slots{block.slots};
   u8* scratch = shared + Pipeline::kRingBytes;
   typename Pipeline::Position position{};
   const u32 self = worker();
   volatile PlaceRow* place = place_of(lane);
   auto* events = reinterpret_cast<EventRow*>(run.launch.events);
+  bool draining = block.over != 0;
   for (u32 i = 0; i < lane.tasks; ++i) {
-    const TaskRow& row = run.task(lane, i);
     if (self == 0 && !draining) {
       place->index = i;
       place->run = run.epoch + 1;
       if (events != nullptr) events[lane.first + i].wait_begin = now_ns();
     }
-    dawdle(run, i);
-    for (u32 v = self; v < row.reads + row.writes; v += kWorkers) {
-      View view = run.rows<View>(run.launch.views)[row.views + v];
-      if (view.slots > 1) view.data += run.epoch % view.slots * view.slot_bytes;
-      views[v] = view;
-    }
-    bool failed = self == kWorkers - 1 && given_up(&run.control()->abort);
-    for (u32 w = self; w < row.waits; w += kWorkers)
-      failed = !await(run, lane, row, run.rows<WaitRow>(run.launch.waits)[row.first_wait + w]) || failed;
-    draining = any_worker(failed) || draining;
+    const TaskSlot& slot = slots.await_filled(i);
+    draining = draining || slot.draining != 0;
     if (!draining) {
+      dawdle(run, 2 * i + 1);
       if (self == 0 && events != nullptr) events[lane.first + i].begin = now_ns();
+      const TaskRow& row = slot.row;
       bool loaded_ahead = false;
       if constexpr (Pipeline::kPresent) {
         loaded_ahead = row.a_map != kNoMap;
-        if (loaded_ahead) draining = any_worker(!Pipeline::multiply(run, row, views, position, shared, scratch));
+        if (loaded_ahead) {
+          draining = any_worker(!Pipeline::multiply(run, slot, position, shared, scratch));
+          if (draining && self == 0) report_unloaded(run, row.task);
+        }
       }
       if (!loaded_ahead)
-        Bodies::run(row.variant, {run.rows<BodyRow>(run.launch.bodies)[row.body], views, views + row.reads, row.reads,
-                                  row.writes, scratch, row.task, run.failure(), &run.control()->abort});
+        Bodies::run(row.variant, {slot.body, slot.views, slot.views + row.reads, row.reads, row.writes, scratch,
+                                  row.task, run.failure(), &run.control()->abort});
     }
     sync_workers();
-    if (self == 0) store_release(stored, i + 1);
-    if (draining) continue;
-    for (u32 n = self; n < row.notifies; n += kWorkers)
-      raise(run, run.rows<NotifyRow>(run.launch.notifies)[row.first_notify + n]);
-    if (self == 0 && events != nullptr) events[lane.first + i].end = now_ns();
+    slots.release(i);
+    if (self != 0) continue;
+    if (draining) block.drained = 1;
+    store_release(&block.stored, i + 1);
+    if (!draining && events != nullptr) events[lane.first + i].end = now_ns();
   }
   if (self == 0 && !draining) place->index = lane.tasks;
 }
 
 // A service warp: opens the gates of a stream's tasks, each when its signals have come.
-__device__ __forceinline__ void open_gates(const Run& run, const LaneRow& lane, bool draining, volatile u32* opened) {
+__device__ __forceinline__ void open_gates(const Run& run, const LaneRow& lane, Block& block) {
   const u32 self = threadIdx.x % 32;
   auto* gates = reinterpret_cast<StreamGate*>(run.launch.gates);
   auto* events = reinterpret_cast<EventRow*>(run.launch.events);
+  bool draining = block.over != 0;
   for (u32 i = 0; i < lane.tasks; ++i) {
     const TaskRow& row = run.task(lane, i);
     if (self == 0 && !draining) {
@@ -166,41 +100,12 @@ __device__ __forceinline__ void open_gates(const Run& run, const LaneRow& lane, 
     }
     bool failed = self == 0 && given_up(&run.control()->abort);
     for (u32 w = self; w < row.waits; w += 32)
-      failed = !await(run, lane, row, run.rows<WaitRow>(run.launch.waits)[row.first_wait + w]) || failed;
+      failed = !await(run, lane, row.task, run.rows<WaitRow>(run.launch.waits)[row.first_wait + w]) || failed;
     draining = __any_sync(0xffffffffu, failed) || draining;
     if (self != 0 || (draining && row.joint != -1)) continue;
     if (events != nullptr) events[lane.first + i].begin = now_ns();
     asm volatile("st.release.sys.global.u32 [%0], 1;" ::"l"(&gates[lane.first + i].open) : "memory");
-    *opened = i + 1;
-  }
-}
-
-// Another one: raises the notifications of a stream's tasks, each when the stream has done it.
-__device__ __forceinline__ void raise_for_stream(const Run& run, const LaneRow& lane, const volatile u32* opened) {
-  const u32 self = threadIdx.x % 32;
-  auto* gates = reinterpret_cast<StreamGate*>(run.launch.gates);
-  auto* events = reinterpret_cast<EventRow*>(run.launch.events);
-  u32* abort = &run.control()->abort;
-  for (u32 i = 0; i < lane.tasks; ++i) {
-    const TaskRow& row = run.task(lane, i);
-    bool failed = false;
-    if (self == 0) {
-      while (*opened <= i && !given_up(abort)) __nanosleep(50);
-      const auto* done = reinterpret_cast<const SystemSignal*>(&gates[lane.first + i].done);
-      const Waited waited = wait(done, 1, now_ns() + run.control()->patience_ns, abort);
-      failed = waited != Waited::done;
-      if (waited == Waited::late) {
-        Failure what{};
-        what.kind = Failure::transfer;
-        what.task = row.task;
-        report(run.failure(), abort, what);
-      }
-      if (!failed) *reinterpret_cast<volatile u32*>(&gates[lane.first + i].done) = 0;
-    }
-    if (__any_sync(0xffffffffu, failed)) return;
-    for (u32 n = self; n < row.notifies; n += 32)
-      raise(run, run.rows<NotifyRow>(run.launch.notifies)[row.first_notify + n]);
-    if (self == 0 && events != nullptr) events[lane.first + i].end = now_ns();
+    *reinterpret_cast<volatile u32*>(&block.opened) = i + 1;
   }
 }
 
@@ -231,17 +136,16 @@ __device__ __forceinline__ void copy_all(const Run& run, u32 first, u32 count) {
 template <typename Bodies>
 __device__ __forceinline__ void run_rank(const Launch& launch, u8* shared) {
   using Pipeline = typename Bodies::Pipeline;
-  __shared__ u32 opened;
-  __shared__ u32 stored;
-  __shared__ bool over;  // given up in an earlier run: who asks why finds everything as that run left it
+  __shared__ Block block;
   auto* progress = reinterpret_cast<volatile Progress*>(launch.progress);
   const Run run{launch, progress->runs};
   if (threadIdx.x == 0) {
-    opened = 0;
-    stored = 0;
+    block.stored = 0;
+    block.drained = 0;
+    block.opened = 0;
+    block.over = given_up(&run.control()->abort);
     if constexpr (Pipeline::kPresent) Pipeline::begin(shared);
-    over = given_up(&run.control()->abort);
-    if (blockIdx.x == 0 && !over) *reinterpret_cast<volatile u32*>(launch.runs_begun) = run.epoch + 1;
+    if (blockIdx.x == 0 && block.over == 0) *reinterpret_cast<volatile u32*>(launch.runs_begun) = run.epoch + 1;
   }
   const CopyCounts copies = *run.rows<CopyCounts>(launch.copy_counts);
   if (copies.in > 0 && threadIdx.x >= kServiceThreads) {
@@ -252,16 +156,23 @@ __device__ __forceinline__ void run_rank(const Launch& launch, u8* shared) {
   const LaneRow& lane = run.rows<LaneRow>(launch.lanes)[blockIdx.x];
   if (threadIdx.x >= kServiceThreads) {
     if constexpr (Pipeline::kPresent) Pipeline::worker_registers();
-    work<Bodies>(run, lane, over, shared, &stored);
+    work<Bodies>(run, lane, shared, block);
   } else {
-    if constexpr (Pipeline::kPresent) {
-      Pipeline::service_registers();
-      if (threadIdx.x / 32 == 0) Pipeline::load(run, lane, shared, &stored);
-    }
-    if (blockIdx.x < launch.stream_lane_count) {
-      const LaneRow& served = run.rows<LaneRow>(launch.stream_lanes)[blockIdx.x];
-      if (threadIdx.x / 32 == 2) open_gates(run, served, over, &opened);
-      if (threadIdx.x / 32 == 3) raise_for_stream(run, served, &opened);
+    if constexpr (Pipeline::kPresent) Pipeline::service_registers();
+    const bool serves = blockIdx.x < launch.stream_lane_count;
+    const LaneRow served = serves ? run.rows<LaneRow>(launch.stream_lanes)[blockIdx.x] : LaneRow{};
+    switch (threadIdx.x / 32) {
+      case 0:
+        if constexpr (Pipeline::kPresent) Pipeline::load(run, lane, shared, block);
+        break;
+      case 1:
+        fetch<Pipeline::kPresent>(run, lane, block);
+        break;
+      case 2:
+        open_gates(run, served, block);
+        break;
+      default:
+        raise_done(run, lane, served, block);
     }
   }
   __syncthreads();

@@ -1,7 +1,7 @@
 // Matrix products of a lane on Hopper: a service warp loads the operands of the lane's products ahead of the workers.
 //
-// The loader takes the lane's tasks in their order, like the workers, but only their waits and, of products, their
-// loads; so a task loads when its own waits of that stage and those of all earlier tasks hold, and a task marked
+// The loader takes the lane's tasks in their order as they are fetched, like the workers, but does nothing except, of
+// products, their loads; so a task loads when its own waits and those of all earlier tasks hold, and a task marked
 // after_previous when the workers have stored all before it. That is the lane of docs/MEMORY_MODEL.md, whose stages
 // take the tasks in turn. A kernel for which no product is loaded so has NoPipeline.
 #pragma once
@@ -71,60 +71,65 @@ struct HopperPipeline {
     return {now_ns() + 2 * run.control()->patience_ns, &run.control()->abort};
   }
 
-  // A whole service warp: loads for the lane until it ends or somebody gives up.
-  __device__ static void load(const Run& run, const LaneRow& lane, u8* ring_memory, const u32* stored) {
+  // A whole service warp: loads for the lane until it ends or somebody gives up, and takes its tasks to the last.
+  __device__ static void load(const Run& run, const LaneRow& lane, u8* ring_memory, Block& block) {
     const HopperRing<T> ring(ring_memory);
+    const TaskSlots<true> slots{block.slots};
     const u32 self = threadIdx.x % 32;
     RingPosition position{0, 0};
+    bool loading = true;
     for (u32 i = 0; i < lane.tasks; ++i) {
-      const TaskRow& row = run.task(lane, i);
-      bool failed = false;
-      if (row.after_previous != 0) {
-        while (load_acquire(stored) < i && !failed) failed = given_up(&run.control()->abort);
+      const TaskSlot& slot = slots.await_filled(i);
+      loading = loading && slot.draining == 0;
+      if (loading && slot.row.a_map != kNoMap) {
+        if (slot.row.after_previous != 0) {
+          while (load_acquire(&block.stored) < i) continue;
+        }
+        if (self == 0) loading = load_product(run, slot, ring, position);
+        loading = __shfl_sync(0xffffffffu, loading, 0);
       }
-      for (u32 w = self; w < row.waits; w += 32) {
-        const WaitRow& wait_row = run.rows<WaitRow>(run.launch.waits)[row.first_wait + w];
-        if (wait_row.stage == 0) failed = failed || !await(run, lane, row, wait_row);
-      }
-      if (__any_sync(0xffffffffu, failed)) break;
-      if (row.a_map == kNoMap) continue;
-      bool loaded = true;
-      if (self == 0) {
-        const View* views = run.rows<View>(run.launch.views) + row.views;
-        const View& a = views[0];
-        const View& b = views[1];
-        const u8* maps = run.rows<u8>(run.launch.maps);
-        HopperTile tile{};
-        tile.a_map = maps + static_cast<u64>(row.a_map) * kMapBytes;
-        tile.b_map = maps + static_cast<u64>(row.b_map) * kMapBytes;
-        tile.n = static_cast<u32>(b.extent[b.dims - (HopperShape<T>::kKMajorB ? 2 : 1)]);
-        tile.k = static_cast<u32>(a.extent[a.dims - 1]);
-        tensor_map_acquire(tile.a_map);
-        tensor_map_acquire(tile.b_map);
-        fence_async_proxy();
-        loaded = for_tiles<T>(views[row.reads], [&](u32 m0, u32 n0, u32 matrix) {
-          tile.m0 = m0;
-          tile.n0 = n0;
-          tile.a_batch = volume(a) == a.extent[a.dims - 2] * a.extent[a.dims - 1] ? 0 : matrix;
-          tile.b_batch = volume(b) == b.extent[b.dims - 2] * b.extent[b.dims - 1] ? 0 : matrix;
-          return hopper_produce(ring, position, tile, patience(run));
-        });
-      }
-      if (!__shfl_sync(0xffffffffu, loaded, 0)) break;
+      slots.release(i);
     }
     if (self == 0) hopper_drain(ring, position, patience(run));
   }
 
   // All workers: one product. False where it was given up.
-  __device__ static bool multiply(const Run& run, const TaskRow& row, const View* views, RingPosition& position,
-                                  u8* ring_memory, u8* staging) {
+  __device__ static bool multiply(const Run& run, const TaskSlot& slot, RingPosition& position, u8* ring_memory,
+                                  u8* staging) {
     const HopperRing<T> ring(ring_memory);
     bool done = false;
-    ((row.variant == Products::kVariant
-          ? void(done = Products::template multiply<T>(ring, position, views, row.reads, staging, patience(run)))
+    ((slot.row.variant == Products::kVariant
+          ? void(done =
+                     Products::template multiply<T>(ring, position, slot.views, slot.row.reads, staging, patience(run)))
           : void()),
      ...);
     return done;
+  }
+
+ private:
+  // One thread: the loads of a product. False where patience ran out.
+  __device__ static bool load_product(const Run& run, const TaskSlot& slot, const HopperRing<T>& ring,
+                                      RingPosition& position) {
+    const View& a = slot.views[0];
+    const View& b = slot.views[1];
+    const u8* maps = run.rows<u8>(run.launch.maps);
+    HopperTile tile{};
+    tile.a_map = maps + static_cast<u64>(slot.row.a_map) * kMapBytes;
+    tile.b_map = maps + static_cast<u64>(slot.row.b_map) * kMapBytes;
+    tile.n = static_cast<u32>(b.extent[b.dims - (HopperShape<T>::kKMajorB ? 2 : 1)]);
+    tile.k = static_cast<u32>(a.extent[a.dims - 1]);
+    const bool same_a = volume(a) == a.extent[a.dims - 2] * a.extent[a.dims - 1];
+    const bool same_b = volume(b) == b.extent[b.dims - 2] * b.extent[b.dims - 1];
+    tensor_map_acquire(tile.a_map);
+    tensor_map_acquire(tile.b_map);
+    fence_async_proxy();
+    return for_tiles<T>(slot.views[slot.row.reads], [&](u32 m0, u32 n0, u32 matrix) {
+      tile.m0 = m0;
+      tile.n0 = n0;
+      tile.a_batch = same_a ? 0 : matrix;
+      tile.b_batch = same_b ? 0 : matrix;
+      return hopper_produce(ring, position, tile, patience(run));
+    });
   }
 };
 

@@ -106,7 +106,7 @@ struct LaneRow {
 // What has gone wrong first, written once by whoever wins `claimed`. In host memory, which the host reads when it
 // likes.
 struct Failure {
-  enum : u32 { none, late, transfer, index, negative_split, too_many_rows };
+  enum : u32 { none, late, transfer, unloaded, index, negative_split, too_many_rows };
   u32 claimed;
   u32 kind;    // written last
   u32 task;    // in the plan

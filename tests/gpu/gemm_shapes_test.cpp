@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <fstream>
 #include <future>
 #include <map>
 #include <memory>
@@ -241,6 +242,32 @@ class GemmShapes : public ::testing::Test {
     elements_ += elements;
   }
 
+  // Prints microseconds of a replay, the median of the slowest rank, checked before; and adds them to TILEWAY_TIMES.
+  void time(const Case& one, const Program& program, const ProvenPlan& plan, const char* name) {
+    constexpr int kReplays = 60;
+    std::vector<double> medians(static_cast<std::size_t>(one.ranks));
+    Group::threads(one.ranks, [&](Group& group) {
+      CudaExecutor executor(group, plan);
+      expect_right(one, program, group, *judges_[group.rank()], executor, 1, true);
+      std::vector<double> times = executor.time_runs(kReplays);
+      std::sort(times.begin(), times.end());
+      medians[group.rank()] = times[kReplays / 2];
+    });
+    if (std::getenv("TILEWAY_SPANS")) print_spans(one, program, plan);
+    // The product as each rank has it.
+    const bool by_depth = program.ops()[0].type.placement.is_shard(1);
+    const std::int64_t n = one.size[1] / (by_depth ? 1 : one.ranks);
+    const std::int64_t k = one.size[2] / (by_depth ? one.ranks : 1);
+    const double us = *std::max_element(medians.begin(), medians.end());
+    fmt::print("{:<20} {:>5} x {} x {:>4} bf16  {:<38} {:>8.1f} us\n", one.op->name, one.size[0], n, k, name, us);
+    std::fflush(stdout);
+    if (const char* out = std::getenv("TILEWAY_TIMES")) {
+      std::ofstream(out, std::ios::app) << fmt::format(
+          "{{\"op\": \"{}\", \"m\": {}, \"n\": {}, \"k\": {}, \"name\": \"{}\", \"median_us\": {:.1f}}}\n",
+          one.op->name, one.size[0], n, k, name, us);
+    }
+  }
+
   static constexpr int kMostRanks = 4;
   static constexpr std::int64_t kSmallWeights = 1 << 20;
   static constexpr int kMostFailures = 20;
@@ -255,7 +282,23 @@ class GemmShapes : public ::testing::Test {
   std::deque<std::future<void>> checks_;  // of sampled rows, under way
 };
 
-// Microseconds of a replay, the median of the slower rank; checked before.
+TEST_F(GemmShapes, HowFastAProductAloneIs) {
+  const Operator gemm{
+      "gemm", "y = x w", {"M", "N", "K"}, {}, [](Program& p, DType dtype, std::span<const std::int64_t> size) {
+        const Tensor x = p.input("x", dtype, {size[0], size[2]}, Replicate());
+        p.output("y", matmul(x, p.input("w", dtype, {size[2], size[1]}, Replicate())));
+      }};
+  for (std::int64_t k : {512, 4096}) {
+    for (std::int64_t m : {1024, 4096, 8192}) {
+      const Case one{&gemm, {m, 8192, k}, 1, kBf16, kStores};
+      const Program program = make_program(gemm, 1, DType::bf16, one.size);
+      const Schedule schedule = Schedule::named(program, "overlapped");
+      time(one, program, ProvenPlan::prove(lower(program, schedule, topology_of(kStores, 1, 1)).plan), "alone");
+      if (HasFailure()) return;
+    }
+  }
+}
+
 TEST_F(GemmShapes, HowFast) {
   if (cuda::gpus().size() < 2) {
     fmt::print("skipped: it needs two GPUs\n");
@@ -274,9 +317,6 @@ TEST_F(GemmShapes, HowFast) {
                               {"library, copy engine", kLibrary, 1},
                               {"fused stores", kFused, 1},
                               {"copy engine, last tile fused", kCopiesAndFused, 1}};
-  constexpr int kReplays = 60;
-  const char* out = std::getenv("TILEWAY_TIMES");
-  std::FILE* file = out ? std::fopen(out, "w") : nullptr;
   for (const char* name : kOperators) {
     for (std::int64_t m : {1024, 4096, 8192}) {
       // As each rank has it: m x 8192 x 4096.
@@ -291,26 +331,11 @@ TEST_F(GemmShapes, HowFast) {
           if (is_communication(program.ops()[i].kind)) schedule.group(Tensor(&program, static_cast<int>(i)), way.group);
         }
         const ProvenPlan plan = ProvenPlan::prove(lower(program, schedule, topology_of(way.engines, 2, 1)).plan);
-        std::vector<double> medians(2);
-        Group::threads(2, [&](Group& group) {
-          CudaExecutor executor(group, plan);
-          expect_right(one, program, group, *judges_[group.rank()], executor, 1, true);
-          std::vector<double> times = executor.time_runs(kReplays);
-          std::sort(times.begin(), times.end());
-          medians[group.rank()] = times[kReplays / 2];
-        });
-        if (std::getenv("TILEWAY_SPANS")) print_spans(one, program, plan);
-        const double us = std::max(medians[0], medians[1]);
-        fmt::print("{:<20} {:>5} x 8192 x 4096 bf16  {:<38} {:>8.1f} us\n", name, m, way.name, us);
-        std::fflush(stdout);
-        if (file)
-          fmt::print(file, "{{\"op\": \"{}\", \"m\": {}, \"name\": \"{}\", \"median_us\": {:.1f}}}\n", name, m,
-                     way.name, us);
+        time(one, program, plan, way.name);
         if (HasFailure()) return;
       }
     }
   }
-  if (file) std::fclose(file);
 }
 
 TEST_F(GemmShapes, EveryElementIsRightForEveryShapeRanksEngineAndType) {

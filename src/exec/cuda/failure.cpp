@@ -29,6 +29,10 @@ Error error_of(const Failure& failure, const Plan& plan, const Board& board, std
                                 board.absent_from(task, run, state));
       }
       return {ErrorKind::lost, text};
+    case Failure::unloaded:
+      text.what = fmt::format("its operands were not loaded within {} ms", 2 * group.deadline().count());
+      text.hint = "The fault is Tileway's: please report it";
+      return {ErrorKind::system, text};
     case Failure::index:
       text.where = name_of(body.kind);
       text.what = "an index outside the table";
