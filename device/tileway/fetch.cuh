@@ -22,7 +22,8 @@ inline constexpr u32 kTaskSlots = 2;
 // What the warps of a block tell each other, in shared memory.
 struct Block {
   TaskSlot slots[kTaskSlots];
-  u32 stored;   // so many tasks are the workers done with
+  u32 done;     // so many tasks are the workers done with
+  u32 written;  // so many tasks are stored altogether
   u32 drained;  // 1: from where they are on they only drain, and nothing is raised any more
   u32 opened;   // so many gates of the stream's tasks are open
   u32 over;     // 1: given up in an earlier run; who asks why finds everything as that run left it

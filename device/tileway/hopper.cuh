@@ -18,6 +18,11 @@ struct Patience {
   const u32* abort;
 };
 
+// Between ordinary accesses to shared memory and those of the asynchronous proxy, either way.
+__device__ __forceinline__ void fence_async_proxy_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // ---- Barriers. One phase of a barrier ends when `arrivals` threads have arrived and all expected bytes have landed;
 // the parity of phase p is p mod 2, and a fresh barrier is in phase 0. So a wait for parity 1 passes at first.
 
@@ -27,7 +32,7 @@ __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
 // After the inits, by the thread that made them: tensor loads see the barriers. Other threads do after __syncthreads.
 __device__ __forceinline__ void mbarrier_init_done() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  fence_async_proxy_shared();
 }
 // Arrives, and has the phase last until that many bytes have been loaded besides.
 __device__ __forceinline__ void mbarrier_arrive_expecting(u32 barrier, u32 bytes) {
@@ -51,6 +56,20 @@ __device__ __forceinline__ bool mbarrier_try_wait(u32 barrier, u32 parity) {
       : "memory");
   return ended != 0;
 }
+// The same, without sleeping.
+__device__ __forceinline__ bool mbarrier_has_ended(u32 barrier, u32 parity) {
+  u32 ended;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}"
+      : "=r"(ended)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return ended != 0;
+}
 // Waits for that; false when patience ran out first. Looks only every 100 us whether it is too late, or somebody has
 // given up.
 __device__ __forceinline__ bool mbarrier_wait(u32 barrier, u32 parity, const Patience& patience) {
@@ -66,13 +85,25 @@ __device__ __forceinline__ bool mbarrier_wait(u32 barrier, u32 parity, const Pat
   return true;
 }
 
-// ---- Tensor loads. A tensor map is 128 bytes, written by the host (src/runtime/cuda/tensor_map.hpp).
+// ---- Tensor loads and stores. A tensor map is 128 bytes, written by the host (src/runtime/cuda/tensor_map.hpp).
 
 // Once a block for each map in global memory, before its first use and by the thread that uses it: the unit that reads
-// maps keeps copies, and one from before the host's last write may linger.
+// maps keeps copies, and one from before the host's last write may linger. Loads wait meanwhile.
 __device__ __forceinline__ void tensor_map_acquire(const void* map) {
   asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
 }
+// The map that a thread has used last; another one it acquires first.
+class MapInUse {
+ public:
+  __device__ __forceinline__ void use(const void* map) {
+    if (map == last_) return;
+    tensor_map_acquire(map);
+    last_ = map;
+  }
+
+ private:
+  const void* last_ = nullptr;
+};
 // Loads the box of the map that begins at (x, y, z), x counting along rows, to shared memory, swizzled as the map says,
 // with zeros outside the map's extents. Its bytes, zeros included, count at the barrier. One thread calls it.
 __device__ __forceinline__ void tensor_load(u32 to, const void* map, u32 x, u32 y, u32 z, u32 barrier) {
@@ -81,6 +112,21 @@ __device__ __forceinline__ void tensor_load(u32 to, const void* map, u32 x, u32 
       "[%5];" ::"r"(to),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
       : "memory");
+}
+
+// Stores to the box of the map that begins at (x, y, z) what lies in shared memory, swizzled as the map says, but for
+// what is outside the map's extents; belongs to the next bulk group that the thread commits. One thread calls it.
+__device__ __forceinline__ void tensor_store(const void* map, u32 x, u32 y, u32 z, u32 from) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map),
+               "r"(x), "r"(y), "r"(z), "r"(from)
+               : "memory");
+}
+// Four matrices of 8 x 8 elements of 16 bits to shared memory, by a warp: thread t holds of row t / 4 of each the
+// columns 2 * (t % 4) and the next. Thread 8 * m + r gives the address of row r of matrix m, 16-byte aligned.
+__device__ __forceinline__ void store_matrices(u32 row, u32 first, u32 second, u32 third, u32 fourth) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(first), "r"(second),
+               "r"(third), "r"(fourth)
+               : "memory");
 }
 
 // ---- Matrix products of a warpgroup: four warps, the first one's number divisible by four, execute these together.

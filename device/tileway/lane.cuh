@@ -27,7 +27,14 @@ struct NoPipeline {
   static constexpr bool kPresent = false;
   static constexpr u32 kRingBytes = 0;
   static constexpr u32 kSharedBytes = 0;
-  struct Position {};
+  struct Workers {
+    __device__ Workers(const Run&, const u8*) {}
+  };
+  struct Storer {
+    __device__ explicit Storer(const u8*) {}
+    __device__ void take(u32) const {}
+    __device__ void await_written() const {}
+  };
 };
 
 // Where patience for the operands of a product has run out, and nobody knows why.
@@ -46,7 +53,7 @@ __device__ __forceinline__ void work(const Run& run, const LaneRow& lane, u8* sh
   using Pipeline = typename Bodies::Pipeline;
   const TaskSlots<Pipeline::kPresent> slots{block.slots};
   u8* scratch = shared + Pipeline::kRingBytes;
-  typename Pipeline::Position position{};
+  typename Pipeline::Workers products(run, shared);
   const u32 self = worker();
   volatile PlaceRow* place = place_of(lane);
   auto* events = reinterpret_cast<EventRow*>(run.launch.events);
@@ -65,9 +72,11 @@ __device__ __forceinline__ void work(const Run& run, const LaneRow& lane, u8* sh
       const TaskRow& row = slot.row;
       bool loaded_ahead = false;
       if constexpr (Pipeline::kPresent) {
-        loaded_ahead = row.a_map != kNoMap;
+        loaded_ahead = row.loaded_ahead != 0;
+        const bool staged = loaded_ahead && slot.views[row.reads].map != kNoMap;
+        if (!staged || row.after_previous != 0) products.await_written(&block.written);
         if (loaded_ahead) {
-          draining = any_worker(!Pipeline::multiply(run, slot, position, shared, scratch));
+          draining = any_worker(!products.multiply(slot, i));
           if (draining && self == 0) report_unloaded(run, row.task);
         }
       }
@@ -79,7 +88,7 @@ __device__ __forceinline__ void work(const Run& run, const LaneRow& lane, u8* sh
     slots.release(i);
     if (self != 0) continue;
     if (draining) block.drained = 1;
-    store_release(&block.stored, i + 1);
+    store_release(&block.done, i + 1);
     if (!draining && events != nullptr) events[lane.first + i].end = now_ns();
   }
   if (self == 0 && !draining) place->index = lane.tasks;
@@ -140,7 +149,8 @@ __device__ __forceinline__ void run_rank(const Launch& launch, u8* shared) {
   auto* progress = reinterpret_cast<volatile Progress*>(launch.progress);
   const Run run{launch, progress->runs};
   if (threadIdx.x == 0) {
-    block.stored = 0;
+    block.done = 0;
+    block.written = 0;
     block.drained = 0;
     block.opened = 0;
     block.over = given_up(&run.control()->abort);
@@ -172,7 +182,7 @@ __device__ __forceinline__ void run_rank(const Launch& launch, u8* shared) {
         open_gates(run, served, block);
         break;
       default:
-        raise_done(run, lane, served, block);
+        raise_done(run, lane, served, block, typename Pipeline::Storer(shared));
     }
   }
   __syncthreads();

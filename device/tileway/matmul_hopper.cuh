@@ -1,20 +1,24 @@
-// Tiles of C = A x B on Hopper (sm_90a): one thread loads by TMA, ahead through a ring of stages in shared memory, and
-// the 256 workers, two warpgroups of 64 rows each, multiply by wgmma. 16-bit elements, or e4m3 with B given transposed
-// and scales (scales.cuh); fp32 sums. HopperShape says how products of each are cut.
+// Tiles of C = A x B on Hopper (sm_90a): one thread loads by TMA, ahead through a ring of stages in shared memory; the
+// 256 workers, two warpgroups of 64 rows each, multiply by wgmma and leave the tile in shared memory, in staging; and a
+// warp stores it from there, to a peer's memory too, while they multiply the next. 16-bit elements, or e4m3 with B
+// given transposed and scales (scales.cuh); fp32 sums. HopperShape says how products of each are cut.
 //
 // A kernel that walks tasks calls, for every product and for every tile of it, in the same order,
-//   hopper_produce   by one thread, always the same (of a service warp), and
-//   hopper_consume   by all workers.
+//   hopper_produce   by one thread, always the same (of a service warp),
+//   hopper_consume   by all workers, and
+//   HopperStorer     by a whole service warp, another one: take() again and again, until all is taken.
 // The producer may be tasks ahead: it stops only when the ring is full. Around them:
 //   - At the start one thread calls hopper_init_ring, then the whole block meets. All four service warps call
 //     hopper_service_registers and all workers hopper_worker_registers, each once, at the top of one if/else.
 //   - The ring belongs to these functions for the whole kernel. The place in it carries on from tile to tile in a
-//     RingPosition that each side keeps, zeros at the start and alike in every worker. Staging may be the memory of
-//     other bodies: sync_workers() before and after.
-//   - Before a tile is produced, its operands are there: the load-stage signals were waited for by the producing
-//     thread, or by one that it has met since; then fence_async_proxy() by the producing thread. That thread has called
+//     RingPosition that each side keeps, zeros at the start and alike in every worker; so does the number of tiles
+//     staged, in the workers' HopperStaging.
+//   - Before a tile is produced, its operands are there: their signals were waited for by the producing thread, or by
+//     one that it has met since; then fence_async_proxy() by the producing thread. That thread has called
 //     tensor_map_acquire once for each map.
-//   - After hopper_consume each worker's stores to C are issued; sync_workers() comes before anyone notifies.
+//   - After hopper_consume the tile is staged for the storer, or, where TMA cannot take C, each worker's stores to C
+//     are issued. After sync_workers() everything staged so far can be taken. When the storer has then returned from
+//     await_written(), it is in C, staging may be used for something else, and that warp may notify.
 //   - False means that patience ran out: what C holds is then undefined, and neither function may be called again in
 //     this kernel. Some workers may be told true for a tile for which others are told false: agree by any_worker.
 //     Producer and workers skip the same tiles; if they do not, both end by patience, never by hanging.
@@ -45,21 +49,20 @@ struct HopperShape {
   static constexpr u32 kBytesOfA = kHopperTileRows * kHopperLine;
   static constexpr u32 kBytesOfBlock = (kKMajorB ? kBlockColumns : kDepth) * kHopperLine;
   static constexpr u32 kStageBytes = kBytesOfA + kBlocks * kBytesOfBlock;
-  static constexpr u32 kStages = kKMajorB ? 6 : 4;
-  // The ring: the stages, and behind them two barriers each; 1024-byte aligned, as is what follows it.
+  static constexpr u32 kStages = kKMajorB ? 5 : 3;
+  // The ring: the stages, and behind them two barriers each, then what goes with staging; 1024-byte aligned.
   static constexpr u32 kRingBytes = kStages * kStageBytes + 1024;
+  // Staging: a tile of 16-bit elements, or half of one of fp32, as blocks of 128 lines, one a row. 1024-byte aligned.
+  static constexpr u32 kStagedBlocks = kColumns * 2 / kHopperLine;
+  static constexpr u32 kBytesOfStaged = kHopperTileRows * kHopperLine;
+  static constexpr u32 kStagingBytes = kStagedBlocks * kBytesOfStaged;
 };
-// C's way out, beside the ring: 16 rows of a line for each of the eight warps of the workers. A whole tile, 64 KB, does
-// not fit beside four stages; a piece a warp needs no barrier but the warp's own, and rows of 128 bytes are what memory
-// and NVLink move at once. Pieces are swizzled as TMA would want them, if one day another warp is to store them.
-// 1024-byte aligned.
-inline constexpr u32 kHopperPieceBytes = 16 * kHopperLine;
-inline constexpr u32 kHopperStagingBytes = 8 * kHopperPieceBytes;
 
 }  // namespace tileway
 
 #ifdef __CUDACC__
 
+#include "tileway/bulk.cuh"
 #include "tileway/epilogue.cuh"
 #include "tileway/hopper.cuh"
 #include "tileway/scales.cuh"
@@ -77,6 +80,9 @@ struct HopperRing {
   __device__ __forceinline__ u32 b(u32 stage) const { return a(stage) + Shape::kBytesOfA; }
   __device__ __forceinline__ u32 full(u32 stage) const { return a(Shape::kStages) + 8 * stage; }
   __device__ __forceinline__ u32 empty(u32 stage) const { return full(stage) + 8 * Shape::kStages; }
+  // Of staging: all warps have staged a tile; the storer has read it.
+  __device__ __forceinline__ u32 staged() const { return full(2 * Shape::kStages); }
+  __device__ __forceinline__ u32 unstaged() const { return staged() + 8; }
 };
 
 // The next stage, and the parity of the round through the ring. {0, 0} at the start.
@@ -91,38 +97,51 @@ struct RingPosition {
   }
 };
 
-// Of what the producer loads. Each map begins at the first element of its operand's box and ends at the box's edges, so
-// what a tile has beyond them reads as zeros: A's is of loads of 128 lines, B's of 64, or of 128 if it is K-major. Maps
-// have a third dimension, of extent 1 where there is no batch.
+// What the producer loads. A's map is of loads of 128 lines, B's of 64, or of 128 if it is K-major. Along k what a
+// stage has beyond the operands' boxes must read as zeros: they are multiples of a stage's depth, or end with what the
+// map is of. Maps have a third dimension, of extent 1 where there is no batch.
 struct HopperTile {
   const void* a_map;
   const void* b_map;
-  u32 m0;  // first row and column within the boxes, multiples of a tile's
-  u32 n0;
-  u32 n;  // columns and depth of the boxes
+  u32 a_k;  // where the tile's operands begin in what the maps are of
+  u32 a_row;
+  u32 b_k;
+  u32 b_column;
+  u32 columns;  // of B's box from there on
   u32 k;
   u32 a_batch;  // 0 where an operand is the same for all
   u32 b_batch;
 };
 
-// Where the workers store: the part of a tile that lies within C's box. Any alignment; may be a peer's memory.
+// Where a tile goes: the part of it that lies within C's box. Any alignment; may be a peer's memory.
 template <typename C>
 struct HopperOutput {
   C* first;
-  i64 row_stride;  // in elements
-  u32 rows;        // 1 to 128
-  u32 columns;     // 1 to 256
+  i64 row_stride;   // in elements
+  u32 rows;         // 1 to 128
+  u32 columns;      // 1 to 256
+  const void* map;  // of stores of 128 lines; null where TMA cannot take C: there a store must not reach beyond it
+  u32 x;            // where the tile begins in what the map is of
+  u32 y;
+  u32 z;
 };
 
-// The tile at (m0, n0) of a box whose last two dimensions are m and n; `batch` is the offset of its matrix in elements.
+// The tile at (m0, n0) of matrix `batch` of a box, which begins `offset` elements behind it.
 template <typename T, typename C>
-__device__ __forceinline__ HopperOutput<C> hopper_output(const View& c, i64 batch, u32 m0, u32 n0) {
+__device__ __forceinline__ HopperOutput<C> hopper_output(const View& c, const void* map, u32 batch, i64 offset, u32 m0,
+                                                         u32 n0) {
   constexpr u32 kColumns = HopperShape<T>::kColumns;
   const i64 stride = c.stride[c.dims - 2];
   const i64 rows = c.extent[c.dims - 2] - m0;
   const i64 columns = c.extent[c.dims - 1] - n0;
-  return {at<C>(c, batch + m0 * stride + n0), stride, static_cast<u32>(rows < kHopperTileRows ? rows : kHopperTileRows),
-          static_cast<u32>(columns < kColumns ? columns : kColumns)};
+  return {at<C>(c, offset + m0 * stride + n0),
+          stride,
+          static_cast<u32>(rows < kHopperTileRows ? rows : kHopperTileRows),
+          static_cast<u32>(columns < kColumns ? columns : kColumns),
+          map,
+          c.x + n0,
+          c.y + m0,
+          batch};
 }
 
 __device__ __forceinline__ void hopper_service_registers() { give_registers<40>(); }
@@ -134,15 +153,105 @@ __device__ __forceinline__ void hopper_init_ring(const HopperRing<T>& ring) {
     mbarrier_init(ring.full(stage), 1);
     mbarrier_init(ring.empty(stage), kWorkers / 32);
   }
+  mbarrier_init(ring.staged(), kWorkers / 32);
+  mbarrier_init(ring.unstaged(), 1);
   mbarrier_init_done();
 }
+
+// What is staged, and where it goes: blocks of lines, from (x, y, z) of a map on.
+struct StagedTile {
+  const void* map;
+  u32 x;
+  u32 y;
+  u32 z;
+  u32 blocks;
+  u32 step;  // columns of a block
+  u32 task;  // whatever the workers and the storer count
+};
+
+// Staging as the workers know it. All of them make one, at the start of the kernel, and use it alike.
+template <typename T>
+class HopperStaging {
+ public:
+  using Shape = HopperShape<T>;
+
+  __device__ __forceinline__ HopperStaging(u8* ring, u8* staging)
+      : ring_(ring), staging_(staging), tile_(reinterpret_cast<StagedTile*>(ring + Shape::kRingBytes) - 1) {}
+
+  // So many tiles have been handed over.
+  __device__ __forceinline__ u32 count() const { return count_; }
+  // The sixteen bytes `chunk` of a row. Swizzled, as TMA will have it; so that eight rows' chunks lie in all banks.
+  __device__ __forceinline__ u8* at(u32 row, u32 chunk) const {
+    return staging_ + chunk / 8 * Shape::kBytesOfStaged + row * kHopperLine + (chunk % 8 ^ row % 8) * 16;
+  }
+  // When the storer has read the last one. False where patience ran out.
+  __device__ __forceinline__ bool await_empty(const Patience& patience) const {
+    return mbarrier_wait(ring_.unstaged(), (count_ & 1) ^ 1, patience);
+  }
+  // A whole warp: its rows are there.
+  __device__ __forceinline__ void hand_over(const StagedTile& tile) {
+    if (worker() == 0) *tile_ = tile;
+    fence_async_proxy_shared();
+    __syncwarp();
+    if (worker() % 32 == 0) mbarrier_arrive(ring_.staged());
+    ++count_;
+  }
+
+ private:
+  HopperRing<T> ring_;
+  u8* staging_;
+  StagedTile* tile_;
+  u32 count_ = 0;
+};
+
+// Staging as the storer knows it.
+template <typename T>
+class HopperStorer {
+ public:
+  using Shape = HopperShape<T>;
+
+  __device__ __forceinline__ HopperStorer(const u8* ring, const u8* staging)
+      : ring_(ring),
+        staging_(shared_address(staging)),
+        tile_(reinterpret_cast<const StagedTile*>(ring + Shape::kRingBytes) - 1) {}
+
+  // Begins to store what is staged, if it is of that task, and returns when that is read. Never waits for workers.
+  __device__ __forceinline__ void take(u32 task) {
+    if (!__all_sync(0xffffffffu, mbarrier_has_ended(ring_.staged(), count_ & 1))) return;
+    if (tile_->task != task) return;
+    if (threadIdx.x % 32 == 0) {
+      const StagedTile tile = *tile_;
+      map_.use(tile.map);
+      fence_async_proxy();  // what workers stored there themselves comes before
+      for (u32 block = 0; block < tile.blocks; ++block)
+        tensor_store(tile.map, tile.x + block * tile.step, tile.y, tile.z, staging_ + block * Shape::kBytesOfStaged);
+      bulk_commit();
+      bulk_wait_read<0>();
+      mbarrier_arrive(ring_.unstaged());
+    }
+    __syncwarp();
+    ++count_;
+  }
+  // Until all that was taken is where it belongs: a signal raised by any thread of the warp then covers it.
+  __device__ __forceinline__ void await_written() const {
+    bulk_wait_written();
+    __syncwarp();
+  }
+
+ private:
+  HopperRing<T> ring_;
+  u32 staging_;
+  const StagedTile* tile_;
+  u32 count_ = 0;
+  MapInUse map_;
+};
 
 template <typename T>
 __device__ __forceinline__ bool hopper_produce(const HopperRing<T>& ring, RingPosition& position,
                                                const HopperTile& tile, const Patience& patience) {
   using Shape = HopperShape<T>;
   // Blocks beyond B's last column are not loaded: what lies there only enters columns that are not stored.
-  const u32 columns = min(tile.n - tile.n0, Shape::kColumns);
+  const u32 columns = min(tile.columns, Shape::kColumns);
   const u32 blocks = (columns + Shape::kBlockColumns - 1) / Shape::kBlockColumns;
 #pragma unroll 1
   for (u32 k0 = 0; k0 < tile.k; k0 += Shape::kDepth) {
@@ -150,13 +259,14 @@ __device__ __forceinline__ bool hopper_produce(const HopperRing<T>& ring, RingPo
     if (!mbarrier_wait(ring.empty(stage), position.phase ^ 1, patience)) return false;
     const u32 full = ring.full(stage);
     mbarrier_arrive_expecting(full, Shape::kBytesOfA + blocks * Shape::kBytesOfBlock);
-    tensor_load(ring.a(stage), tile.a_map, k0, tile.m0, tile.a_batch, full);
+    tensor_load(ring.a(stage), tile.a_map, tile.a_k + k0, tile.a_row, tile.a_batch, full);
 #pragma unroll
     for (u32 block = 0; block < Shape::kBlocks; ++block) {
       if (block >= blocks) break;
-      const u32 column = tile.n0 + block * Shape::kBlockColumns;
-      tensor_load(ring.b(stage) + block * Shape::kBytesOfBlock, tile.b_map, Shape::kKMajorB ? k0 : column,
-                  Shape::kKMajorB ? column : k0, tile.b_batch, full);
+      const u32 k = tile.b_k + k0;
+      const u32 column = tile.b_column + block * Shape::kBlockColumns;
+      tensor_load(ring.b(stage) + block * Shape::kBytesOfBlock, tile.b_map, Shape::kKMajorB ? k : column,
+                  Shape::kKMajorB ? column : k, tile.b_batch, full);
     }
     position.advance(Shape::kStages);
   }
@@ -173,81 +283,71 @@ __device__ __forceinline__ bool hopper_drain(const HopperRing<T>& ring, const Ri
   return landed;
 }
 
-// Sixteen bytes in one store, which the compiler would not always make of an assignment.
-__device__ __forceinline__ void store_quad(void* to, const uint4& quad) {
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(quad.x), "r"(quad.y), "r"(quad.z), "r"(quad.w)
-               : "memory");
-}
-
-// Two sums to neighbours in a piece, the first one in an even column.
-template <typename C>
-__device__ __forceinline__ void hopper_stage(u8* to, float first, float second) {
-  if constexpr (sizeof(C) == 2)
-    *reinterpret_cast<u32*>(to) = narrow_pair<C>(first, second);
-  else
-    *reinterpret_cast<float2*>(to) = make_float2(first, second);
-}
-
-// One warp's 16 rows of sums, by pieces of a line through staging, where the epilogue goes on with them. Sixteen bytes
-// a store where C's rows allow it.
-template <typename C, u32 kSums, typename T, typename... Steps>
-__device__ __forceinline__ void hopper_store(const float (&sums)[kSums], const HopperOutput<C>& c, u8* staging,
-                                             const Epilogue<T, C, Steps...>& epilogue) {
-  using Between = typename Epilogue<T, C, Steps...>::Between;
-  constexpr u32 kLine = kHopperLine;
-  constexpr u32 kLineColumns = kLine / sizeof(C);
-  constexpr u32 kChunk = 16 / sizeof(C);  // elements
-  const u32 warp = worker() / 32;
+// One warp's 16 rows of sums, in the columns from `first` on that find room, to staging.
+template <typename C, u32 kSums, typename T>
+__device__ __forceinline__ void hopper_stage(const float (&sums)[kSums], u32 first, const HopperStaging<T>& staging) {
+  const u32 row = worker() / 32 * 16;
   const u32 lane = worker() % 32;
-  u8* const piece = staging + warp * kHopperPieceBytes;
-  const bool aligned = (reinterpret_cast<u64>(c.first) | static_cast<u64>(c.row_stride) * sizeof(C)) % 16 == 0;
-  // Sixteen-byte chunk j of line l lies at j ^ l mod 8: neither the way in of 16-bit elements nor the rows' way out
-  // meets a bank twice.
-  constexpr u32 kPair = 2 * sizeof(C);  // bytes of two neighbours; four pairs are eight columns
-  u8* const in = piece + lane / 4 * kLine + lane % (16 / kPair) * kPair;
-  const u8* const out = piece + lane / 8 * kLine;
-  const u32 out_chunk[2] = {(lane ^ lane / 8) % 8 * 16, (lane ^ lane / 8 ^ 4) % 8 * 16};
+  constexpr u32 kChunks = HopperShape<T>::kStagedBlocks * 8;
 #pragma unroll
-  for (u32 first = 0; first < 2 * kSums; first += kLineColumns) {
-    if (first >= c.columns || warp * 16 >= c.rows) return;
-#pragma unroll
-    for (u32 j = 0; j < kLineColumns / 8; ++j) {
-      const u32 i = first / 2 + 4 * j;
-      const u32 chunk = (j * (kPair / 4) + lane % 4 / (16 / kPair) ^ lane / 4) * 16;
-      hopper_stage<Between>(in + chunk, sums[i], sums[i + 1]);
-      hopper_stage<Between>(in + 8 * kLine + chunk, sums[i + 2], sums[i + 3]);
+  for (u32 chunk = 0; chunk < kChunks; chunk += 2) {
+    if constexpr (sizeof(C) == 2) {  // four blocks of 8 x 8, as the threads hold them
+      const u32 i = 4 * chunk;
+      store_matrices(shared_address(staging.at(row + lane % 16, chunk + lane / 16)),
+                     narrow_pair<C>(sums[i], sums[i + 1]), narrow_pair<C>(sums[i + 2], sums[i + 3]),
+                     narrow_pair<C>(sums[i + 4], sums[i + 5]), narrow_pair<C>(sums[i + 6], sums[i + 7]));
+    } else {  // one, of 32 bytes a row
+      const u32 i = first / 2 + 2 * chunk;
+      u8* const to = staging.at(row + lane / 4, chunk + lane % 4 / 2) + lane % 2 * 8;
+      *reinterpret_cast<float2*>(to) = make_float2(sums[i], sums[i + 1]);
+      *reinterpret_cast<float2*>(to + 8 * kHopperLine) = make_float2(sums[i + 2], sums[i + 3]);
     }
+  }
+}
+
+// The workers' sums on their way out: to staging, where the epilogue goes on with them, and from there by the storer;
+// or by the warp itself, where TMA cannot take C. False where patience ran out.
+template <typename C, u32 kSums, typename T, typename... Steps>
+__device__ __forceinline__ bool hopper_store(const float (&sums)[kSums], const HopperOutput<C>& c,
+                                             HopperStaging<T>& staging, u32 task, const Patience& patience,
+                                             const Epilogue<T, C, Steps...>& epilogue) {
+  using Shape = HopperShape<T>;
+  using Between = typename Epilogue<T, C, Steps...>::Between;
+  constexpr u32 kChunk = 16 / sizeof(C);  // elements
+  constexpr u32 kBlock = kHopperLine / sizeof(C);
+  constexpr u32 kColumns = Shape::kStagedBlocks * kBlock;  // in staging at once
+  const u32 row = worker() / 32 * 16;
+  const u32 lane = worker() % 32;
+  const auto element = [&](u32 down, u32 across) {
+    return staging.at(row + down, across / kChunk) + across % kChunk * sizeof(C);
+  };
+#pragma unroll
+  for (u32 first = 0; first < Shape::kColumns; first += kColumns) {
+    if (first >= c.columns) break;
+    if (!staging.await_empty(patience)) return false;
+    __syncwarp();
+    if (row < c.rows) hopper_stage<Between>(sums, first, staging);
     __syncwarp();
     if constexpr (sizeof...(Steps) > 0) {
 #pragma unroll 8
-      for (u32 e = lane; e < 16 * kLineColumns; e += 32) {
-        const u32 row = e / kLineColumns;
-        const u32 column = e % kLineColumns;
-        epilogue.apply_to(piece + row * kLine + (column / kChunk ^ row % 8) * 16 + column % kChunk * sizeof(C),
-                          warp * 16 + row, first + column);
-      }
+      for (u32 e = lane; e < 16 * kColumns; e += 32)
+        epilogue.apply_to(element(e / kColumns, e % kColumns), row + e / kColumns, first + e % kColumns);
       __syncwarp();
     }
-    uint4 quads[4];
-#pragma unroll
-    for (u32 i = 0; i < 4; ++i) quads[i] = *reinterpret_cast<const uint4*>(out + 4 * i * kLine + out_chunk[i % 2]);
-#pragma unroll
-    for (u32 i = 0; i < 4; ++i) {
-      const u32 row = warp * 16 + 4 * i + lane / 8;
-      const u32 column = first + lane % 8 * kChunk;
-      if (row >= c.rows || column >= c.columns) continue;
-      C* const to = c.first + row * c.row_stride + column;
-      if (aligned && column + kChunk <= c.columns) {
-        store_quad(to, quads[i]);
-      } else {
-        const C* const from = reinterpret_cast<const C*>(out + 4 * i * kLine + out_chunk[i % 2]);
-        const u32 count = min(c.columns - column, kChunk);
+    const u32 columns = min(c.columns - first, kColumns);
+    if (c.map != nullptr) {
+      staging.hand_over({c.map, c.x + first, c.y, c.z, (columns + kBlock - 1) / kBlock, kBlock, task});
+      continue;
+    }
 #pragma unroll 1
-        for (u32 e = 0; e < count; ++e) to[e] = from[e];
-      }
+    for (u32 down = 0; down < 16 && row + down < c.rows; ++down) {
+      C* const to = c.first + (row + down) * c.row_stride + first;
+      for (u32 across = lane; across < columns; across += 32)
+        to[across] = *reinterpret_cast<const C*>(element(down, across));
     }
     __syncwarp();
   }
+  return true;
 }
 
 // One warp's sums, each by its row's scale and its column's.
@@ -264,16 +364,16 @@ __device__ __forceinline__ void hopper_scale(float (&sums)[kSums], const Scales&
   }
 }
 
-// A tile of depth k, of e4m3 with the tile's Scales; of others with its Epilogue. A wait in vain makes the rest of it a
-// formality, gone through all the same: warps of a warpgroup must not disagree about the products that they do
-// together.
+// A tile of depth k, part of that task, of e4m3 with the tile's Scales; of others with its Epilogue. A wait in vain
+// makes the rest of it a formality, gone through all the same: warps of a warpgroup must not disagree about the
+// products that they do together.
 //
 // Tensor cores keep few bits of sums of 8-bit products, so those add up only a stage, 128 of k, which is then added to
 // the others in fp32. Meanwhile the other warpgroup's products run.
 template <typename T, typename C, typename Last>
 __device__ __forceinline__ bool hopper_consume(const HopperRing<T>& ring, RingPosition& position, u32 k,
-                                               const HopperOutput<C>& c, u8* staging, const Patience& patience,
-                                               const Last& last) {
+                                               const HopperOutput<C>& c, HopperStaging<T>& staging, u32 task,
+                                               const Patience& patience, const Last& last) {
   using Shape = HopperShape<T>;
   static_assert(same_type<Last, Scales> == same_type<T, e4m3>, "e4m3 and nothing else has scales");
   const u32 lane = worker() % 32;
@@ -330,13 +430,11 @@ __device__ __forceinline__ bool hopper_consume(const HopperRing<T>& ring, RingPo
   }
   if constexpr (same_type<Last, Scales>) hopper_scale(sums, last);
   there = __all_sync(0xffffffff, there);
-  if (there) {
-    if constexpr (same_type<Last, Scales>)
-      hopper_store(sums, c, staging, Epilogue<T, C>{});
-    else
-      hopper_store(sums, c, staging, last);
-  }
-  return there;
+  if (!there) return false;
+  if constexpr (same_type<Last, Scales>)
+    return hopper_store(sums, c, staging, task, patience, Epilogue<T, C>{});
+  else
+    return hopper_store(sums, c, staging, task, patience, last);
 }
 
 }  // namespace tileway

@@ -2,8 +2,9 @@
 //
 // The loader takes the lane's tasks in their order as they are fetched, like the workers, but does nothing except, of
 // products, their loads; so a task loads when its own waits and those of all earlier tasks hold, and a task marked
-// after_previous when the workers have stored all before it. That is the lane of docs/MEMORY_MODEL.md, whose stages
-// take the tasks in turn. A kernel for which no product is loaded so has NoPipeline.
+// after_previous when all before it are stored. The warp that raises notifications stores what the workers have staged,
+// of a task when all before it are stored; and workers that store for themselves wait until it has. That is the lane of
+// docs/MEMORY_MODEL.md, whose stages take the tasks in turn. A kernel for which no product is loaded so has NoPipeline.
 #pragma once
 
 #include "tileway/lane.cuh"
@@ -35,32 +36,33 @@ struct HopperProduct {
 
   template <typename T>
   __device__ static bool multiply(const HopperRing<T>& ring, RingPosition& position, const View* views, u32 reads,
-                                  u8* staging, const Patience& patience) {
+                                  HopperStaging<T>& staging, const u8* maps, u32 task, const Patience& patience) {
     const View& c = views[reads];
+    const void* const map = c.map == kNoMap ? nullptr : maps + static_cast<u64>(c.map) * kMapBytes;
     const auto depth = static_cast<u32>(views[0].extent[views[0].dims - 1]);
     const auto matrix_size = static_cast<u32>(c.extent[c.dims - 2] * c.extent[c.dims - 1]);
     return for_tiles<T>(c, [&](u32 m0, u32 n0, u32 matrix) {
-      const HopperOutput<C> output = hopper_output<T, C>(c, offset_at(c, matrix * matrix_size), m0, n0);
+      const HopperOutput<C> output = hopper_output<T, C>(c, map, matrix, offset_at(c, matrix * matrix_size), m0, n0);
       if constexpr (same_type<T, e4m3>) {
         const Scales scales(views, m0, n0, output.rows, output.columns);
-        return hopper_consume(ring, position, depth, output, staging, patience, scales);
+        return hopper_consume(ring, position, depth, output, staging, task, patience, scales);
       } else if constexpr (sizeof...(Steps) > 0) {
         const Epilogue<T, C, Steps...> epilogue{views, m0, n0, output.rows, output.columns};
-        return hopper_consume(ring, position, depth, output, staging, patience, epilogue);
+        return hopper_consume(ring, position, depth, output, staging, task, patience, epilogue);
       } else {
-        return hopper_consume(ring, position, depth, output, staging, patience, Epilogue<T, C>{});
+        return hopper_consume(ring, position, depth, output, staging, task, patience, Epilogue<T, C>{});
       }
     });
   }
 };
 
-// Products of elements of type T. What loader and workers each keep through the kernel is in a RingPosition.
+// Products of elements of type T. Shared memory begins with the ring, behind which staging lies, which other bodies use
+// too.
 template <typename T, typename... Products>
 struct HopperPipeline {
   static constexpr bool kPresent = true;
   static constexpr u32 kRingBytes = HopperShape<T>::kRingBytes;
-  static constexpr u32 kSharedBytes = kHopperStagingBytes;
-  using Position = RingPosition;
+  static constexpr u32 kSharedBytes = HopperShape<T>::kStagingBytes;
 
   __device__ static void begin(u8* ring) { hopper_init_ring(HopperRing<T>(ring)); }
   __device__ static void service_registers() { hopper_service_registers(); }
@@ -77,15 +79,17 @@ struct HopperPipeline {
     const TaskSlots<true> slots{block.slots};
     const u32 self = threadIdx.x % 32;
     RingPosition position{0, 0};
+    MapInUse a_map;
+    MapInUse b_map;
     bool loading = true;
     for (u32 i = 0; i < lane.tasks; ++i) {
       const TaskSlot& slot = slots.await_filled(i);
       loading = loading && slot.draining == 0;
-      if (loading && slot.row.a_map != kNoMap) {
+      if (loading && slot.row.loaded_ahead != 0) {
         if (slot.row.after_previous != 0) {
-          while (load_acquire(&block.stored) < i) continue;
+          while (load_acquire(&block.written) < i) continue;
         }
-        if (self == 0) loading = load_product(run, slot, ring, position);
+        if (self == 0) loading = load_product(run, slot, ring, position, a_map, b_map);
         loading = __shfl_sync(0xffffffffu, loading, 0);
       }
       slots.release(i);
@@ -93,39 +97,66 @@ struct HopperPipeline {
     if (self == 0) hopper_drain(ring, position, patience(run));
   }
 
-  // All workers: one product. False where it was given up.
-  __device__ static bool multiply(const Run& run, const TaskSlot& slot, RingPosition& position, u8* ring_memory,
-                                  u8* staging) {
-    const HopperRing<T> ring(ring_memory);
-    bool done = false;
-    ((slot.row.variant == Products::kVariant
-          ? void(done =
-                     Products::template multiply<T>(ring, position, slot.views, slot.row.reads, staging, patience(run)))
-          : void()),
-     ...);
-    return done;
-  }
+  // What all workers keep through the kernel.
+  class Workers {
+   public:
+    __device__ Workers(const Run& run, u8* shared) : run_(run), ring_(shared), staging_(shared, shared + kRingBytes) {}
+
+    // One product, of the task in that place of the lane. False where it was given up.
+    __device__ bool multiply(const TaskSlot& slot, u32 task) {
+      const u32 staged_before = staging_.count();
+      bool done = false;
+      ((slot.row.variant == Products::kVariant
+            ? void(done =
+                       Products::template multiply<T>(ring_, position_, slot.views, slot.row.reads, staging_,
+                                                      run_.template rows<u8>(run_.launch.maps), task, patience(run_)))
+            : void()),
+       ...);
+      if (staging_.count() != staged_before) staged_until_ = task + 1;
+      return done;
+    }
+    // Until everything staged before is stored.
+    __device__ void await_written(const u32* written) const {
+      while (load_acquire(written) < staged_until_) continue;
+    }
+
+   private:
+    const Run& run_;
+    HopperRing<T> ring_;
+    RingPosition position_{0, 0};
+    HopperStaging<T> staging_;
+    u32 staged_until_ = 0;  // tasks
+  };
+
+  // What the warp that raises notifications keeps.
+  struct Storer : HopperStorer<T> {
+    __device__ explicit Storer(const u8* shared) : HopperStorer<T>(shared, shared + kRingBytes) {}
+  };
 
  private:
   // One thread: the loads of a product. False where patience ran out.
   __device__ static bool load_product(const Run& run, const TaskSlot& slot, const HopperRing<T>& ring,
-                                      RingPosition& position) {
+                                      RingPosition& position, MapInUse& a_map, MapInUse& b_map) {
     const View& a = slot.views[0];
     const View& b = slot.views[1];
     const u8* maps = run.rows<u8>(run.launch.maps);
+    constexpr bool kKMajorB = HopperShape<T>::kKMajorB;
     HopperTile tile{};
-    tile.a_map = maps + static_cast<u64>(slot.row.a_map) * kMapBytes;
-    tile.b_map = maps + static_cast<u64>(slot.row.b_map) * kMapBytes;
-    tile.n = static_cast<u32>(b.extent[b.dims - (HopperShape<T>::kKMajorB ? 2 : 1)]);
+    tile.a_map = maps + static_cast<u64>(a.map) * kMapBytes;
+    tile.b_map = maps + static_cast<u64>(b.map) * kMapBytes;
+    tile.a_k = a.x;
+    tile.b_k = kKMajorB ? b.x : b.y;
     tile.k = static_cast<u32>(a.extent[a.dims - 1]);
+    const u32 columns = static_cast<u32>(b.extent[b.dims - (kKMajorB ? 2 : 1)]);
     const bool same_a = volume(a) == a.extent[a.dims - 2] * a.extent[a.dims - 1];
     const bool same_b = volume(b) == b.extent[b.dims - 2] * b.extent[b.dims - 1];
-    tensor_map_acquire(tile.a_map);
-    tensor_map_acquire(tile.b_map);
+    a_map.use(tile.a_map);
+    b_map.use(tile.b_map);
     fence_async_proxy();
     return for_tiles<T>(slot.views[slot.row.reads], [&](u32 m0, u32 n0, u32 matrix) {
-      tile.m0 = m0;
-      tile.n0 = n0;
+      tile.a_row = a.y + m0;
+      tile.b_column = (kKMajorB ? b.y : b.x) + n0;
+      tile.columns = columns - n0;
       tile.a_batch = same_a ? 0 : matrix;
       tile.b_batch = same_b ? 0 : matrix;
       return hopper_produce(ring, position, tile, patience(run));

@@ -76,21 +76,29 @@ class StreamWatch {
   u64 since_ = 0;
 };
 
-// A service warp: raises the notifications of the tasks that the workers are done with, and of those that the stream
-// has done that the block serves; of each lane in its order.
-__device__ __forceinline__ void raise_done(const Run& run, const LaneRow& lane, const LaneRow& served,
-                                           const Block& block) {
+// A service warp: stores what the workers have staged, and raises the notifications of the tasks that are done: by the
+// workers, and by the stream that the block serves; of each lane in its order.
+template <typename Storer>
+__device__ __forceinline__ void raise_done(const Run& run, const LaneRow& lane, const LaneRow& served, Block& block,
+                                           Storer storer) {
   auto* events = reinterpret_cast<EventRow*>(run.launch.events);
   const u32 self = threadIdx.x % 32;
   Notifications workers(run, lane);
   Notifications stream(run, served);
   StreamWatch watch(run, served, block);
   while (!workers.ended() || !stream.ended()) {
-    if (!workers.ended() && load_acquire(&block.stored) > workers.next()) {
-      if (block.drained != 0)
-        workers.give_up();
-      else
-        workers.raise_next();
+    if (!workers.ended()) {
+      const bool done = load_acquire(&block.done) > workers.next();  // then everything that it stages is staged
+      storer.take(workers.next());
+      if (done) {
+        storer.await_written();
+        const bool drained = block.drained != 0;
+        if (self == 0) store_release(&block.written, drained ? lane.tasks : workers.next() + 1);
+        if (drained)
+          workers.give_up();
+        else
+          workers.raise_next();
+      }
     }
     if (stream.ended()) continue;
     const u32 seen = __shfl_sync(0xffffffffu, self == 0 ? watch.look(stream.next()) : StreamWatch::not_yet, 0);

@@ -35,7 +35,13 @@ struct View {
   u32 reciprocal;  // x / columns is __umulhi(2 * x, reciprocal) >> shift, for x < 2^31
   u32 shift;
   i64 row_stride;  // in elements
+  u32 map;         // tensor map, by which TMA loads it or stores to it; or kNoMap
+  u32 x;           // where it begins in what the map is of: elements along a row, and rows
+  u32 y;
+  u32 unused;
 };
+inline constexpr u32 kNoMap = ~0u;
+inline constexpr u32 kMapBytes = 128;
 
 // Holds when the counter has reached epoch * total + value.
 struct WaitRow {
@@ -89,11 +95,9 @@ struct TaskRow {
   u32 first_notify;
   u32 after_previous;
   i32 joint;
-  u32 a_map;  // of a product whose operands are loaded by TMA: tensor maps, or kNoMap
-  u32 b_map;
+  u32 loaded_ahead;  // 1: a product whose operands, the first two views, are loaded by TMA
+  u32 unused;
 };
-inline constexpr u32 kNoMap = ~0u;
-inline constexpr u32 kMapBytes = 128;
 
 struct LaneRow {
   u64 place;  // PlaceRow

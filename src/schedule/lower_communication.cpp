@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -57,6 +58,19 @@ Tiling Lowering::communication_tiling(int index) const {
   if (const Shape* chosen = schedule_.tile_of(index)) tile = *chosen;
   if (!tile.empty() && tile[0] > 0) tile[0] *= schedule_.group_of(index);
   return cut_at_shards(index, tile);
+}
+
+std::int64_t Lowering::rows_sent_together(int index) const {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (int c = index + 1; c < static_cast<int>(program_.ops().size()); ++c) {
+    const bool by_producer = brought_by_producer(c, std::numeric_limits<int>::max());
+    if (!is_communication(op_at(c).kind) || !fine(index, c) || by_producer) continue;
+    const Tiling tiling = by_library(c) ? collective_tiling(c) : communication_tiling(c);
+    const std::size_t dims = tiling.cuts.size();
+    if (dims < 2 || tiling.count() == 0) continue;
+    least = std::min(least, tiling.box(0).extent[dims - 2]);
+  }
+  return least;
 }
 
 void Lowering::lower_communication(int index, std::int32_t origin) {

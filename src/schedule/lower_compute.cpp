@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "lang/access.hpp"
@@ -171,6 +172,15 @@ std::vector<Step> Lowering::epilogue_of(const std::vector<int>& chain) const {
   return steps;
 }
 
+std::vector<std::size_t> Lowering::order_of_cells(int index, int first, const Tiling& tiling) const {
+  const OpKind kind = op_at(first).kind;
+  if (kind == OpKind::matmul || kind == OpKind::scaled_matmul)
+    return product_order(tiling, rows_sent_together(index), graph_.plan.topology);
+  std::vector<std::size_t> order(tiling.count());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  return order;
+}
+
 void Lowering::lower_compute(int index, std::int32_t origin) {
   const Op& op = op_at(index);
   const std::vector<int> chain = chain_of(index);
@@ -191,7 +201,7 @@ void Lowering::lower_compute(int index, std::int32_t origin) {
     Body body = body_of(op_at(chain.front()), member);
     body.epilogue = epilogue_of(chain);
     std::vector<TaskId> tasks;
-    for (std::size_t cell = 0; cell < held.tiling.count(); ++cell) {
+    for (std::size_t cell : order_of_cells(index, chain.front(), held.tiling)) {
       const Box box = held.tiling.box(cell);
       std::vector<Access> reads;
       std::vector<std::pair<int, int>> edges;  // by read: from an operation to one of the chain

@@ -49,6 +49,8 @@ class Lowering {
   // The operations that the tasks of one do: a product and the steps behind it, or just the one.
   std::vector<int> chain_of(int index) const;
   Tiling compute_tiling(int index, int member) const;
+  // In which order they are taken; `first` of the chain.
+  std::vector<std::size_t> order_of_cells(int index, int first, const Tiling& tiling) const;
   Body body_of(const Op& op, int member) const;
   // As many steps as operations behind the first.
   std::vector<Step> epilogue_of(const std::vector<int>& chain) const;
@@ -56,6 +58,8 @@ class Lowering {
   // lower_communication.cpp
   void lower_communication(int index, std::int32_t origin);
   Tiling communication_tiling(int index) const;
+  // The least rows of an operation's result that a communication sends at once before all of it is there.
+  std::int64_t rows_sent_together(int index) const;
   // The whole tensor by tiles that start anew where a member's part begins, of the operand or of the result.
   Tiling cut_at_shards(int index, const Shape& tile) const;
   // Whether it adds up what the members hold.

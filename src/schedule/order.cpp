@@ -194,7 +194,7 @@ double task_us(const TaskGraph& graph, TaskId id) {
     const double gflops = worth * topology.lane_gflops;
     us = std::max(us * 0.1, 2e-3 * static_cast<double>(task.writes[0].box.volume()) * k / gflops);
   }
-  // Before and behind a task a block fetches the task's rows of the table, one after the other, and raises signals.
+  // What a block takes for a task besides, on an H200: until the first operands are there, and for its way out.
   return us + (topology.has_blocks() && engine == Engine::compute ? 3 : 0.5);
 }
 

@@ -1,7 +1,9 @@
 #include "schedule/tiling.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "tileway/error.hpp"
 
@@ -81,6 +83,31 @@ void Tiling::overlapping(const Box& box, const std::function<void(std::size_t)>&
     }
     if (cuts.empty()) return;
   }
+}
+
+std::vector<std::size_t> product_order(const Tiling& tiling, std::int64_t most_rows, const Topology& topology) {
+  const std::size_t cells = tiling.count();
+  std::vector<std::size_t> order(cells);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (!topology.has_blocks() || cells == 0) return order;
+  const std::size_t dims = tiling.cuts.size();
+  const std::size_t rows = tiling.cuts[dims - 2].size() - 1;
+  const std::size_t columns = tiling.cuts[dims - 1].size() - 1;
+  const Dims tile = tiling.box(0).extent;
+  const double square = std::sqrt(static_cast<double>(topology.lanes) * static_cast<double>(tile[dims - 1]) /
+                                  static_cast<double>(tile[dims - 2]));
+  const auto height = static_cast<std::size_t>(
+      std::max<std::int64_t>(1, std::min<std::int64_t>(std::lround(square), most_rows / tile[dims - 2])));
+  auto next = order.begin();
+  for (std::size_t matrix = 0; matrix < cells; matrix += rows * columns) {
+    for (std::size_t panel = 0; panel < rows; panel += height) {
+      for (std::size_t column = 0; column < columns; ++column) {
+        for (std::size_t row = panel; row < std::min(panel + height, rows); ++row)
+          *next++ = matrix + row * columns + column;
+      }
+    }
+  }
+  return order;
 }
 
 std::vector<std::int64_t> cut_dimension(std::int64_t extent, std::int64_t step,

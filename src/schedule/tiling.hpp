@@ -21,6 +21,11 @@ struct Tiling {
   void overlapping(const Box& box, const std::function<void(std::size_t)>& visit) const;
 };
 
+// The cells of a product's result. Blocks take them so that those that run at the same time form about a square and
+// share what they load: by panels of rows of tiles, each column by column, and no panel higher than `most_rows`
+// elements if one row of tiles is not. CPU threads take them row by row.
+std::vector<std::size_t> product_order(const Tiling& tiling, std::int64_t most_rows, const Topology& topology);
+
 // Boundaries of one dimension: every `step` elements (0: never), starting anew at each of the fixed boundaries.
 std::vector<std::int64_t> cut_dimension(std::int64_t extent, std::int64_t step, const std::vector<std::int64_t>& fixed);
 

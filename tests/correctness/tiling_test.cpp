@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "tileway/program.hpp"
@@ -39,6 +41,32 @@ Tiles tiles_of(Shape a, Shape b, int lanes) {
     tiles.aligned = tiles.aligned && box.start[dims - 1] % 8 == 0;
   }
   return tiles;
+}
+
+TEST(Tiles, ThatRunAtTheSameTimeShareWhatTheyLoad) {
+  Program program("product", 1);
+  program.output("y", matmul(program.input("a", DType::bf16, {4096, 512}, Replicate()),
+                             program.input("b", DType::bf16, {512, 8192}, Replicate())));
+  const std::size_t lanes = 132;
+  const Plan plan = lower(program, Schedule::unfused(program), Topology::parse("ranks=1,lanes=132,copy=0")).plan;
+  std::vector<std::pair<int, const Box*>> by_place;  // in their lanes
+  for (const Task& task : plan.tasks) {
+    if (plan.bodies[task.body].kind == Body::Kind::matmul) by_place.emplace_back(task.index, &task.writes[0].box);
+  }
+  std::stable_sort(by_place.begin(), by_place.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::size_t sides = 0;  // of what a wave loads of A and of B
+  std::size_t waves = 0;
+  for (; (waves + 1) * lanes <= by_place.size(); ++waves) {
+    std::set<std::int64_t> rows;
+    std::set<std::int64_t> columns;
+    for (std::size_t i = waves * lanes; i < (waves + 1) * lanes; ++i) {
+      rows.insert(by_place[i].second->start[0]);
+      columns.insert(by_place[i].second->start[1]);
+    }
+    sides += 128 * rows.size() + 256 * columns.size();
+  }
+  // Squares would be 2 x 2080; row by row it is 5 x 128 and all 8192.
+  EXPECT_LE(sides / waves, 5500U);
 }
 
 TEST(Tiles, OfProductsOnBlocksAreWhatTensorCoresMultiplyAtOnceWhateverTheSize) {

@@ -13,10 +13,10 @@ constexpr int kSharedBytes = 214016;  // the ring and staging; the kernels hold 
 inline constexpr const char* kTiles = R"(
 #include "tileway/matmul_hopper.cuh"
 using namespace tileway;
-static_assert(HopperShape<bf16>::kRingBytes + kHopperStagingBytes == 214016, "what the host asks for");
-static_assert(HopperShape<e4m3>::kRingBytes + kHopperStagingBytes == 214016, "what the host asks for");
+static_assert(HopperShape<bf16>::kRingBytes + HopperShape<bf16>::kStagingBytes == 214016, "what the host asks for");
+static_assert(HopperShape<e4m3>::kRingBytes + HopperShape<e4m3>::kStagingBytes <= 214016, "what the host asks for");
 struct Job {
-  u64 maps;  // of A, of B
+  u64 maps;  // of A, of B, of C
   u64 c;
   i64 c_stride;
   i64 c_batch;
@@ -26,7 +26,7 @@ struct Job {
   u32 m, n, k, batches;
   u32 a_batched, b_batched;
   u32 idle;  // a side that does nothing: 1 the producer, 2 the workers
-  u32 unused;
+  u32 c_mapped;
   u64 row_scales;  // of e4m3: for each row, and one for all columns
   u64 column_scale;
 };
@@ -59,11 +59,30 @@ __device__ inline View view_of(u64 data, i64 rows, i64 columns, i64 stride) {
   view.stride[1] = 1;
   return view;
 }
+// The warp that stores, until the workers have done the last of their tiles: `done` counts them, and has a bit for that.
+constexpr u32 kAllDone = 1u << 31;
+template <typename T>
+__device__ inline void store_tiles(HopperStorer<T> storer, const u32* done) {
+  for (u32 next = 0;;) {
+    const u32 seen = load_acquire(done);
+    storer.take(next);
+    if ((seen & ~kAllDone) > next)
+      ++next;
+    else if ((seen & kAllDone) != 0)
+      break;
+  }
+  storer.await_written();
+}
 template <typename T, typename C>
 __device__ __forceinline__ void walk(const Job& job) {
   extern __shared__ __align__(1024) u8 shared[];
+  __shared__ u32 done_tiles;
   const HopperRing<T> ring(shared);
-  if (threadIdx.x == 0) hopper_init_ring(ring);
+  u8* const staging_memory = shared + HopperShape<T>::kRingBytes;
+  if (threadIdx.x == 0) {
+    hopper_init_ring(ring);
+    done_tiles = 0;
+  }
   __syncthreads();
   const Patience patience{now_ns() + job.patience_ns, reinterpret_cast<const u32*>(job.abort)};
   u32* const failed = reinterpret_cast<u32*>(job.failed);
@@ -71,6 +90,7 @@ __device__ __forceinline__ void walk(const Job& job) {
   RingPosition position{0, 0};
   if (threadIdx.x < kServiceThreads) {
     hopper_service_registers();
+    if (threadIdx.x / 32 == 1) store_tiles(HopperStorer<T>(shared, staging_memory), &done_tiles);
     if (threadIdx.x != 0 || job.idle == 1) return;
     const u8* const a_map = reinterpret_cast<const u8*>(job.maps);
     const u8* const b_map = a_map + 128;
@@ -79,7 +99,7 @@ __device__ __forceinline__ void walk(const Job& job) {
     for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
       const Place at = place_of<T>(job, tile);
       if (hopper_produce(ring, position,
-                         {a_map, b_map, at.m0, at.n0, job.n, job.k, at.batch * job.a_batched, at.batch * job.b_batched},
+                         {a_map, b_map, 0, at.m0, 0, at.n0, job.n - at.n0, job.k, at.batch * job.a_batched, at.batch * job.b_batched},
                          patience)) continue;
       atomicAdd(failed, 1u);
       break;
@@ -87,24 +107,30 @@ __device__ __forceinline__ void walk(const Job& job) {
     hopper_drain(ring, position, patience);
   } else {
     hopper_worker_registers();
-    if (job.idle == 2) return;
     const View c = view_of(job.c, job.m, job.n, job.c_stride);
-    u8* const staging = shared + HopperShape<T>::kRingBytes;
-    for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const void* const c_map = job.c_mapped != 0 ? reinterpret_cast<const u8*>(job.maps) + 256 : nullptr;
+    HopperStaging<T> staging(shared, staging_memory);
+    u32 count = 0;
+    for (u32 tile = blockIdx.x; tile < tiles && job.idle != 2; tile += gridDim.x, ++count) {
       const Place at = place_of<T>(job, tile);
-      const HopperOutput<C> output = hopper_output<T, C>(c, at.batch * job.c_batch, at.m0, at.n0);
+      const HopperOutput<C> output =
+          hopper_output<T, C>(c, c_map, at.batch, at.batch * job.c_batch, at.m0, at.n0);
       bool done;
       if constexpr (same_type<T, e4m3>) {
         const View reads[4] = {{}, {}, view_of(job.row_scales, job.m, 1, 1), view_of(job.column_scale, 1, 1, 1)};
-        done = hopper_consume(ring, position, job.k, output, staging, patience,
+        done = hopper_consume(ring, position, job.k, output, staging, count, patience,
                               Scales(reads, at.m0, at.n0, output.rows, output.columns));
       } else {
-        done = hopper_consume(ring, position, job.k, output, staging, patience, Epilogue<T, C>{});
+        done = hopper_consume(ring, position, job.k, output, staging, count, patience, Epilogue<T, C>{});
       }
-      if (!any_worker(!done)) continue;
-      if (worker() == 0) atomicAdd(failed, 1u);
-      break;
+      if (any_worker(!done)) {
+        if (worker() == 0) atomicAdd(failed, 1u);
+        break;
+      }
+      if (worker() == 0) store_release(&done_tiles, count + 1);
     }
+    sync_workers();
+    if (worker() == 0) store_release(&done_tiles, count | kAllDone);
   }
 }
 extern "C" __global__ void __launch_bounds__(kBlockThreads, 1) matmul_bf16(const __grid_constant__ Job job) {
@@ -259,7 +285,7 @@ struct Job {
   std::int64_t c_stride = 0, c_batch = 0;
   std::uint64_t patience_ns = 0;
   Address abort = 0, failed = 0;
-  unsigned m = 0, n = 0, k = 0, batches = 1, a_batched = 0, b_batched = 0, idle = 0, unused = 0;
+  unsigned m = 0, n = 0, k = 0, batches = 1, a_batched = 0, b_batched = 0, idle = 0, c_mapped = 0;
   Address row_scales = 0, column_scale = 0;
 };
 struct Box {

@@ -99,7 +99,11 @@ class Bench {
     a_ = box(kA, shape.m, shape.k, shape.a_batched ? shape.batches : 1, 16);
     b_ = box(kB, fp8 ? shape.n : shape.k, fp8 ? shape.k : shape.n, shape.b_batched ? shape.batches : 1, fp8 ? 16 : 8);
     c_ = box(kC, shape.m, shape.n, shape.batches, around == Around::misaligned ? 3 : 8);
-    const std::vector<TensorMap> maps{map_of(a_, kLinesOfA, type), map_of(b_, fp8 ? kLinesOfKMajorB : kLinesOfB, type)};
+    const TensorBox result = tensor_box(c_, type.result_bytes);
+    const bool c_mapped = tma_can_store(result);
+    const std::vector<TensorMap> maps{tensor_map(tensor_box(a_, type.operand_bytes), kLinesOfA),
+                                      tensor_map(tensor_box(b_, type.operand_bytes), fp8 ? kLinesOfKMajorB : kLinesOfB),
+                                      c_mapped ? tensor_map(result, kLinesOfC) : TensorMap{}};
     check(driver()->MemcpyHtoD(memory_.on(0) + kMaps, maps.data(), sizeof(TensorMap) * maps.size()), "copying maps");
     const std::int64_t first = std::int64_t{c_.first_row} * c_.stride + c_.first_column;
     job_ = {.maps = memory_.on(0) + kMaps,
@@ -115,6 +119,7 @@ class Bench {
             .batches = shape.batches,
             .a_batched = shape.a_batched,
             .b_batched = shape.b_batched,
+            .c_mapped = c_mapped,
             .row_scales = memory_.on(0) + kScales,
             .column_scale = memory_.on(0) + kColumnScale};
   }
@@ -177,16 +182,15 @@ class Bench {
   static constexpr std::size_t kMost = std::size_t{80} << 20;
   static constexpr std::size_t kA = kControl, kB = kA + kMost, kC = kB + kMost, kBytes = kC + kMost;
 
-  static TensorMap map_of(const Box& box, unsigned lines, const Type& type) {
+  static TensorBox tensor_box(const Box& box, unsigned element_bytes) {
     const std::uint64_t first = std::uint64_t{box.first_row} * box.stride + box.first_column;
-    return tensor_map({.first = box.data + type.operand_bytes * first,
-                       .rows = box.rows,
-                       .columns = box.columns,
-                       .row_stride = box.stride,
-                       .batches = box.batches,
-                       .batch_stride = std::uint64_t{box.buffer_rows} * box.stride,
-                       .element_bytes = type.operand_bytes},
-                      lines);
+    return {.first = box.data + element_bytes * first,
+            .rows = box.rows,
+            .columns = box.columns,
+            .row_stride = box.stride,
+            .batches = box.batches,
+            .batch_stride = std::uint64_t{box.buffer_rows} * box.stride,
+            .element_bytes = element_bytes};
   }
   static Function function(Module module, const std::string& name) {
     Function found = nullptr;
@@ -260,6 +264,18 @@ TEST(HopperMatmul, TensorLoadsTakeAlignedBoxesOnly) {
   EXPECT_TRUE(but([](TensorBox& box) { box.batches = 2, box.batch_stride = 24; }));
   EXPECT_FALSE(but([](TensorBox& box) { box.element_bytes = 1; }));
   EXPECT_TRUE(but([](TensorBox& box) { box.element_bytes = 1, box.row_stride = 16; }));
+}
+
+// They would write the three elements behind each row.
+TEST(HopperMatmul, TensorStoresTakeWholeSixteensOfBytesOnly) {
+  TensorBox box{.first = 4096, .rows = 3, .columns = 5, .row_stride = 8};
+  EXPECT_FALSE(tma_can_store(box));
+  box.columns = 8;
+  EXPECT_TRUE(tma_can_store(box));
+  box.columns = 4, box.element_bytes = 4;
+  EXPECT_TRUE(tma_can_store(box));
+  box.first += 8;
+  EXPECT_FALSE(tma_can_store(box));
 }
 
 TEST(HopperMatmul, ProcessesEveryElementIsRight) {

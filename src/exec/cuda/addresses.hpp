@@ -2,12 +2,10 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "plan/layout.hpp"
 #include "runtime/cuda/driver.hpp"
-#include "runtime/cuda/tensor_map.hpp"
 #include "tileway/plan.hpp"
 #include "tileway/table.cuh"
 
@@ -26,14 +24,5 @@ struct Addresses {
   Address signal(SignalId id) const;
   View view(const Access& access) const;
 };
-
-// The operands of a matrix product of elements of one byte or two as boxes that tensor loads can take, with one batch
-// dimension at most; none where they cannot take both.
-struct LoadableOperands {
-  TensorBox a;
-  TensorBox b;
-  unsigned lines_of_b;  // of one load
-};
-std::optional<LoadableOperands> loadable(const Addresses& addresses, const Task& product);
 
 }  // namespace tileway::cuda

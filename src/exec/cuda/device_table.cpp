@@ -51,7 +51,7 @@ DeviceTable::DeviceTable(const Table& table, const BroughtCopies& copies, const 
   const std::size_t waits = arena.place(table.waits);
   const std::size_t notifies = arena.place(table.notifies);
   const std::size_t bodies = arena.place(table.bodies);
-  const std::size_t maps = arena.place(table.maps);
+  const std::size_t maps = arena.place_bytes(table.most_maps * sizeof(TensorMap));
   const std::size_t copy_counts = arena.place_bytes(sizeof(CopyCounts));
   const std::size_t copy_rows = arena.place_bytes(surroundings.most_copies * sizeof(CopyRow));
   memory_.emplace(arena.bytes());

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "exec/cuda/tensor_places.hpp"
 #include "plan/check.hpp"
 #include "tileway/error.hpp"
 
@@ -85,15 +86,19 @@ Table make_table(const Addresses& addresses, int rank, const KernelText& text) {
       if (notify.scope == Notify::Scope::system) at_system[notify.signal] = true;
     }
   }
-  // Tasks that load the same box share its map. Buffers do not, even if the caller lets two lie at one place: how many
-  // maps there are is a matter of the plan.
-  std::map<std::pair<BufferId, std::array<std::uint64_t, 7>>, u32> maps;
-  const auto map_of = [&](BufferId buffer, const TensorBox& box, unsigned lines) {
-    const auto [found, added] = maps.try_emplace(
-        {buffer, {box.first, box.rows, box.columns, box.row_stride, box.batches, box.batch_stride, lines}},
-        size_of_list(table.maps));
-    if (added) table.maps.push_back(tensor_map(box, lines));
-    return found->second;
+  // Tasks share maps.
+  std::map<std::pair<BufferId, std::vector<std::int64_t>>, u32> maps;
+  const auto use_map = [&](View& view, const Access& access, const TensorPlace& place) {
+    std::vector<std::int64_t> what{place.lines};
+    if (!place.whole) {
+      what.insert(what.end(), access.box.start.begin(), access.box.start.end());
+      what.insert(what.end(), access.box.extent.begin(), access.box.extent.end());
+    }
+    const auto [found, added] = maps.try_emplace({access.buffer, std::move(what)}, size_of_list(table.maps));
+    if (added) table.maps.push_back(tensor_map(place.box, place.lines));
+    view.map = found->second;
+    view.x = place.x;
+    view.y = place.y;
   };
   for (std::size_t l = 0; l < plan.lanes.size(); ++l) {
     const Lane& lane = plan.lanes[l];
@@ -120,17 +125,9 @@ Table make_table(const Addresses& addresses, int rank, const KernelText& text) {
                              .first_notify = size_of_list(table.notifies),
                              .after_previous = task.after_previous,
                              .joint = task.joint,
-                             .a_map = kNoMap,
-                             .b_map = kNoMap});
-      if (computes && text.loads_ahead(variant_of(plan, task))) {
-        const std::optional<LoadableOperands> operands = loadable(addresses, task);
-        TW_REQUIRE(operands.has_value(), ErrorKind::invalid, .where = task_name(plan, id),
-                   .what = "TMA cannot load its operands from where the caller has them",
-                   .expected = "addresses that are multiples of 16",
-                   .hint = "Make the executor with Options::memory: its kernel then does without TMA");
-        table.tasks.back().a_map = map_of(task.reads[0].buffer, operands->a, kLinesOfA);
-        table.tasks.back().b_map = map_of(task.reads[1].buffer, operands->b, operands->lines_of_b);
-      }
+                             .loaded_ahead = 0,
+                             .unused = 0});
+      const std::size_t first_view = table.views.size();
       for (const auto* list : {&task.reads, &task.writes}) {
         for (const Access& access : *list) {
           TW_REQUIRE(access.mode != Access::Mode::accumulate, ErrorKind::invalid, .where = task_name(plan, id),
@@ -140,6 +137,19 @@ Table make_table(const Addresses& addresses, int rank, const KernelText& text) {
                      .hint = "Give the schedule smaller tiles");
           table.views.push_back(addresses.view(access));
         }
+      }
+      if (computes && text.loads_ahead(variant_of(plan, task))) {
+        const std::optional<LoadableOperands> operands = loadable(addresses, task);
+        TW_REQUIRE(operands.has_value(), ErrorKind::invalid, .where = task_name(plan, id),
+                   .what = "TMA cannot load its operands from where the caller has them",
+                   .expected = "addresses that are multiples of 16",
+                   .hint = "Make the executor with Options::memory: its kernel then does without TMA");
+        table.tasks.back().loaded_ahead = 1;
+        table.most_maps += 3;
+        use_map(table.views[first_view], task.reads[0], operands->a);
+        use_map(table.views[first_view + 1], task.reads[1], operands->b);
+        if (const std::optional<TensorPlace> result = storable(addresses, task))
+          use_map(table.views[first_view + task.reads.size()], task.writes[0], *result);
       }
       for (const Wait& wait : task.waits) {
         table.waits.push_back({addresses.signal(wait.signal), plan.signals[wait.signal].total, wait.value,
@@ -214,8 +224,12 @@ Plan read_table(const Table& table, const Addresses& addresses, int rank) {
           const std::vector<Access>& old = v < row.reads ? before.reads : before.writes;
           const std::size_t at = v < row.reads ? v : v - row.reads;
           if (access.box.empty() && at < old.size()) access.box.start = old[at].box.start;
-          const View same = addresses.view(access);
-          require(std::memcmp(&same, &table.views[row.views + v], sizeof(View)) == 0, "a view of other rows");
+          View same = addresses.view(access);
+          const View& its = table.views[row.views + v];
+          same.map = its.map;
+          same.x = its.x;
+          same.y = its.y;
+          require(std::memcmp(&same, &its, sizeof(View)) == 0, "a view of other rows");
           (v < row.reads ? task.reads : task.writes).push_back(access);
         }
         for (u32 w = 0; w < row.waits; ++w) {

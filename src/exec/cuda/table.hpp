@@ -1,6 +1,7 @@
 // The table of one rank's lanes, as the kernel follows it: made from a proven plan, and read back into one.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "exec/cuda/addresses.hpp"
@@ -20,6 +21,7 @@ struct Table {
   std::vector<NotifyRow> notifies;
   std::vector<BodyRow> bodies;
   std::vector<TensorMap> maps;
+  std::size_t most_maps = 0;  // that there are wherever the caller has its memory: some boxes TMA can take or not
 };
 
 // Throws Error (invalid) for a plan that the kernel cannot follow.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "exec/cuda/addresses.hpp"
+#include "exec/cuda/tensor_places.hpp"
 #include "tileway/error.hpp"
 
 namespace tileway::cuda {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <span>
 
 #include "plan/check.hpp"
 #include "plan/verify/witness.hpp"
@@ -147,7 +149,7 @@ class Chain {
 
 // "a, b and 3 more".
 std::string listed(const std::vector<std::string>& items) {
-  constexpr std::size_t kShown = 6;
+  constexpr std::size_t kShown = 8;
   if (items.empty()) return "nothing";
   std::string text = items[0];
   for (std::size_t i = 1; i < std::min(kShown, items.size()); ++i) text += ", " + items[i];
@@ -204,6 +206,48 @@ std::string waits_of_rank(const Plan& plan, std::int32_t rank) {
     if (lane.rank != rank || !waits || ++shown > kShown) continue;
     text += fmt::format("  before the caller: {}\n", waits_of(plan, lane.tasks.back()));
   }
+  return text;
+}
+
+std::string loose_ends(const Plan& plan, TaskId first, std::int32_t rank) {
+  const auto from_here_on = [&](TaskId id) {
+    const std::vector<TaskId>& lane = plan.lanes[plan.tasks[id].lane].tasks;
+    return std::span(lane).subspan(static_cast<std::size_t>(plan.tasks[id].index));
+  };
+  std::set<SignalId> raised_by_lane;
+  for (TaskId id : from_here_on(first)) {
+    for (const Notify& notify : plan.tasks[id].notifies) raised_by_lane.insert(notify.signal);
+  }
+  std::set<TaskId> next;
+  std::vector<std::uint32_t> awaited(plan.signals.size(), 0);  // the most that anybody waits for
+  std::vector<bool> raised(plan.signals.size());
+  for (std::size_t id = 0; id < plan.tasks.size(); ++id) {
+    const Task& task = plan.tasks[id];
+    for (const Wait& wait : task.waits) {
+      awaited[wait.signal] = std::max(awaited[wait.signal], wait.value);
+      if (!raised_by_lane.contains(wait.signal)) continue;
+      for (TaskId behind : from_here_on(static_cast<TaskId>(id))) next.insert(behind);
+    }
+    if (task.rank != plan.tasks[first].rank) continue;
+    for (const Notify& notify : task.notifies) raised[notify.signal] = true;
+  }
+  std::vector<std::string> raises;
+  for (TaskId id : next) {
+    if (plan.tasks[id].notifies.empty()) raises.push_back(fmt::format("nothing (task {})", id));
+    for (const Notify& notify : plan.tasks[id].notifies)
+      raises.push_back(fmt::format("signal {} (task {})", notify.signal, id));
+  }
+  std::vector<std::string> loose;
+  for (std::size_t s = 0; s < plan.signals.size(); ++s) {
+    const SignalInfo& signal = plan.signals[s];
+    if (raised[s] && signal.rank == rank && awaited[s] < signal.total)
+      loose.push_back(fmt::format("signal {} (for {} of {})", s, awaited[s], signal.total));
+  }
+  std::string text;
+  if (!raises.empty())
+    text += fmt::format("  those who wait for that, and their lanes after it, raise {}\n", listed(raises));
+  if (!loose.empty())
+    text += fmt::format("  of what its rank raises at rank {} nobody waits in full for {}\n", rank, listed(loose));
   return text;
 }
 

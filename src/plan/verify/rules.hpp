@@ -22,6 +22,9 @@ std::string waits_of(const Plan& plan, TaskId id);
 std::string raises_of(const Plan& plan, TaskId id);
 // What the caller of a rank follows: a line for each lane that has waits.
 std::string waits_of_rank(const Plan& plan, std::int32_t rank);
+// What may be missing between a task and those of a rank that it should come before: what those raise who wait for its
+// lane; signals that its rank raises there and nobody waits for in full. A line each.
+std::string loose_ends(const Plan& plan, TaskId first, std::int32_t rank);
 // The order, a step a line, the middle left out where it is long.
 std::string order_text(const Sequence& sequence, const std::vector<Event>& order);
 

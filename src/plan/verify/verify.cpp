@@ -68,8 +68,11 @@ Refusal explain(const Sequence& sequence, const Progress& progress, const std::v
   refusal.text = worst.fault == Fault::race
                      ? fmt::format("{} and {} both touch {}, and nothing orders them\n", first, second, where)
                      : fmt::format("{} reads {} and {} need not have written it by then\n", second, where, first);
-  if (worst.first.task != -1)
-    refusal.text += fmt::format("  {}\n", raises_of(sequence.plan(worst.first.run), worst.first.task));
+  if (worst.first.task != -1) {
+    const Plan& its = sequence.plan(worst.first.run);
+    refusal.text += fmt::format("  {}\n", raises_of(its, worst.first.task));
+    refusal.text += loose_ends(its, worst.first.task, worst.second.rank);
+  }
   if (!caller) refusal.text += fmt::format("  {}\n", waits_of(plan, worst.second.task));
   if (worst.second.run > worst.first.run) refusal.text += waits_of_rank(plan, worst.second.rank);
   if (!refusal.order.empty())
