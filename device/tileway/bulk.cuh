@@ -117,7 +117,7 @@ class BulkPuts {
         const u64 loaded = i - kAhead;
         const u32 chunk = next_ + static_cast<u32>(loaded);
         // A load always ends, like any: no deadline.
-        while (!mbarrier_try_wait(barrier(chunk), chunk / kStages & 1)) {
+        while (!mbarrier_has_ended<Sleeping>(barrier(chunk), chunk / kStages & 1)) {
         }
         bulk_store(to + loaded * kStageBytes, stage(chunk), size_of(loaded));
         bulk_commit();

@@ -2,8 +2,9 @@
 // shared memory, ahead, and waits for their signals. What is fetched lies in one of a few slots until the workers, and
 // the loader of a kernel that has one (pipeline.cuh), are done with it.
 //
-// Two barriers a slot pass it on and back. Fetcher, workers and loader each take every task of the lane in turn,
-// whatever goes wrong, so each barrier ends: who gives up goes on without doing anything.
+// Barriers pass a slot on and back: one to the workers and another to the loader, who is to be ahead of them; and one
+// from both. Fetcher, workers and loader each take every task of the lane in turn, whatever goes wrong, so each barrier
+// ends: who gives up goes on without doing anything.
 #pragma once
 
 #include "tileway/run.cuh"
@@ -32,36 +33,48 @@ struct Block {
 // The slots of a block for task after task: `kLoads`, whether there is a loader.
 template <bool kLoads>
 struct TaskSlots {
-  static constexpr u32 kThreads = 32 + kWorkers + (kLoads ? 32 : 0);
-  static constexpr u32 kFirstBarrier = 2;  // after those of the block and of its workers
   TaskSlot* slots;
 
   __device__ __forceinline__ TaskSlot& at(u32 task) const { return slots[task % kTaskSlots]; }
 
   // The fetcher's whole warp: when the slot of this task is free; and that it is filled.
   __device__ __forceinline__ void await_free(u32 task) const {
-    if (task >= kTaskSlots) sync(free_barrier(task));
+    if (task >= kTaskSlots) sync<32 + kWorkers + kLoaders>(kFree, task);
   }
   __device__ __forceinline__ void await_all_free(u32 tasks) const {
     for (u32 task = max(tasks, kTaskSlots); task < tasks + kTaskSlots; ++task) await_free(task);
   }
-  __device__ __forceinline__ void fill(u32 task) const { arrive(ready_barrier(task)); }
-  // All workers, and the loader's whole warp: when it is filled; and that they are done with it. What the fetcher has
-  // waited for, they see.
+  __device__ __forceinline__ void fill(u32 task) const {
+    arrive<32 + kWorkers>(kForWorkers, task);
+    if constexpr (kLoads) arrive<32 + kLoaders>(kForLoader, task);
+  }
+  // All workers: when it is filled. What the fetcher has waited for, they see.
   __device__ __forceinline__ const TaskSlot& await_filled(u32 task) const {
-    sync(ready_barrier(task));
+    sync<32 + kWorkers>(kForWorkers, task);
     return at(task);
   }
-  __device__ __forceinline__ void release(u32 task) const { arrive(free_barrier(task)); }
+  // The loader's whole warp, alike.
+  __device__ __forceinline__ const TaskSlot& await_filled_by_loader(u32 task) const {
+    sync<32 + kLoaders>(kForLoader, task);
+    return at(task);
+  }
+  // All workers, and the loader's whole warp: that they are done with it.
+  __device__ __forceinline__ void release(u32 task) const { arrive<32 + kWorkers + kLoaders>(kFree, task); }
 
  private:
-  __device__ __forceinline__ static u32 ready_barrier(u32 task) { return kFirstBarrier + task % kTaskSlots; }
-  __device__ __forceinline__ static u32 free_barrier(u32 task) { return ready_barrier(task) + kTaskSlots; }
-  __device__ __forceinline__ static void sync(u32 barrier) {
-    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
+  static constexpr u32 kLoaders = kLoads ? 32 : 0;
+  // Barriers, one a slot; before them are those of the block and of its workers.
+  static constexpr u32 kForWorkers = 2;
+  static constexpr u32 kForLoader = kForWorkers + kTaskSlots;
+  static constexpr u32 kFree = kForLoader + kTaskSlots;
+
+  template <u32 threads>
+  __device__ __forceinline__ static void sync(u32 first, u32 task) {
+    asm volatile("bar.sync %0, %1;" ::"r"(first + task % kTaskSlots), "n"(threads) : "memory");
   }
-  __device__ __forceinline__ static void arrive(u32 barrier) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
+  template <u32 threads>
+  __device__ __forceinline__ static void arrive(u32 first, u32 task) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(first + task % kTaskSlots), "n"(threads) : "memory");
   }
 };
 

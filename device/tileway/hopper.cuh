@@ -12,9 +12,9 @@ __device__ __forceinline__ u32 shared_address(const void* shared) {
   return static_cast<u32>(__cvta_generic_to_shared(shared));
 }
 
-// How long to wait for what should come soon: until a moment of now_ns(), or until somebody gives up.
+// How long one wait for what should come soon may last, or until somebody gives up.
 struct Patience {
-  u64 deadline_ns;
+  u64 nanoseconds;
   const u32* abort;
 };
 
@@ -42,47 +42,41 @@ __device__ __forceinline__ void mbarrier_arrive_expecting(u32 barrier, u32 bytes
 __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Whether the phase of that parity has ended; may sleep a little first. Acquire semantics when it has.
-__device__ __forceinline__ bool mbarrier_try_wait(u32 barrier, u32 parity) {
-  u32 ended;
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, p;\n"
-      "}"
-      : "=r"(ended)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return ended != 0;
-}
-// The same, without sleeping.
+// Whether the phase of that parity has ended; acquire semantics when it has.
+struct Sleeping {
+  static constexpr char text[] = "try_wait";  // a little, first
+};
+struct Looking {
+  static constexpr char text[] = "test_wait";
+};
+template <typename How>
 __device__ __forceinline__ bool mbarrier_has_ended(u32 barrier, u32 parity) {
   u32 ended;
   asm volatile(
       "{\n"
       ".reg .pred p;\n"
-      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "mbarrier.%3.parity.shared::cta.b64 p, [%1], %2;\n"
       "selp.u32 %0, 1, 0, p;\n"
       "}"
       : "=r"(ended)
-      : "r"(barrier), "r"(parity)
+      : "r"(barrier), "r"(parity), "C"(How::text)
       : "memory");
   return ended != 0;
 }
-// Waits for that; false when patience ran out first. Looks only every 100 us whether it is too late, or somebody has
-// given up.
+// Waits for that; false when patience ran out first. Looks only now and then whether it is too late, or somebody has
+// given up: the clock takes as long to read as many a wait.
 __device__ __forceinline__ bool mbarrier_wait(u32 barrier, u32 parity, const Patience& patience) {
-  constexpr u64 kLook = 100000;
-  u64 next_look = 0;
-  while (!mbarrier_try_wait(barrier, parity)) {
+  constexpr u32 kTries = 256;
+  u64 begun = 0;
+  while (true) {
+#pragma unroll 1
+    for (u32 i = 0; i < kTries; ++i) {
+      if (mbarrier_has_ended<Sleeping>(barrier, parity)) return true;
+    }
     const u64 now = now_ns();
-    if (next_look == 0) next_look = now + kLook;
-    if (now < next_look) continue;
-    if (given_up(patience.abort) || now >= patience.deadline_ns) return false;
-    next_look = now + kLook;
+    if (begun == 0) begun = now;
+    if (given_up(patience.abort) || now - begun >= patience.nanoseconds) return false;
   }
-  return true;
 }
 
 // ---- Tensor loads and stores. A tensor map is 128 bytes, written by the host (src/runtime/cuda/tensor_map.hpp).

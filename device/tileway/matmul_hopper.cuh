@@ -217,7 +217,7 @@ class HopperStorer {
 
   // Begins to store what is staged, if it is of that task, and returns when that is read. Never waits for workers.
   __device__ __forceinline__ void take(u32 task) {
-    if (!__all_sync(0xffffffffu, mbarrier_has_ended(ring_.staged(), count_ & 1))) return;
+    if (!__all_sync(0xffffffffu, mbarrier_has_ended<Looking>(ring_.staged(), count_ & 1))) return;
     if (tile_->task != task) return;
     if (threadIdx.x % 32 == 0) {
       const StagedTile tile = *tile_;

@@ -68,48 +68,52 @@ struct HopperPipeline {
   __device__ static void service_registers() { hopper_service_registers(); }
   __device__ static void worker_registers() { hopper_worker_registers(); }
 
-  __device__ static Patience patience(const Run& run) {
+  __device__ static Patience patience_of(const Run& run) {
     // Longer than any wait for a signal lasts: whoever waits for one in vain says so, and that is the better news.
-    return {now_ns() + 2 * run.control()->patience_ns, &run.control()->abort};
+    return {2 * run.control()->patience_ns, &run.control()->abort};
   }
 
   // A whole service warp: loads for the lane until it ends or somebody gives up, and takes its tasks to the last.
   __device__ static void load(const Run& run, const LaneRow& lane, u8* ring_memory, Block& block) {
     const HopperRing<T> ring(ring_memory);
     const TaskSlots<true> slots{block.slots};
+    const Patience patience = patience_of(run);
     const u32 self = threadIdx.x % 32;
     RingPosition position{0, 0};
     MapInUse a_map;
     MapInUse b_map;
     bool loading = true;
     for (u32 i = 0; i < lane.tasks; ++i) {
-      const TaskSlot& slot = slots.await_filled(i);
+      const TaskSlot& slot = slots.await_filled_by_loader(i);
       loading = loading && slot.draining == 0;
       if (loading && slot.row.loaded_ahead != 0) {
         if (slot.row.after_previous != 0) {
           while (load_acquire(&block.written) < i) continue;
         }
-        if (self == 0) loading = load_product(run, slot, ring, position, a_map, b_map);
+        if (self == 0) loading = load_product(run, slot, ring, position, a_map, b_map, patience);
         loading = __shfl_sync(0xffffffffu, loading, 0);
       }
       slots.release(i);
     }
-    if (self == 0) hopper_drain(ring, position, patience(run));
+    if (self == 0) hopper_drain(ring, position, patience);
   }
 
   // What all workers keep through the kernel.
   class Workers {
    public:
-    __device__ Workers(const Run& run, u8* shared) : run_(run), ring_(shared), staging_(shared, shared + kRingBytes) {}
+    __device__ Workers(const Run& run, u8* shared)
+        : maps_(run.rows<u8>(run.launch.maps)),
+          patience_(patience_of(run)),
+          ring_(shared),
+          staging_(shared, shared + kRingBytes) {}
 
     // One product, of the task in that place of the lane. False where it was given up.
     __device__ bool multiply(const TaskSlot& slot, u32 task) {
       const u32 staged_before = staging_.count();
       bool done = false;
       ((slot.row.variant == Products::kVariant
-            ? void(done =
-                       Products::template multiply<T>(ring_, position_, slot.views, slot.row.reads, staging_,
-                                                      run_.template rows<u8>(run_.launch.maps), task, patience(run_)))
+            ? void(done = Products::template multiply<T>(ring_, position_, slot.views, slot.row.reads, staging_, maps_,
+                                                         task, patience_))
             : void()),
        ...);
       if (staging_.count() != staged_before) staged_until_ = task + 1;
@@ -121,7 +125,8 @@ struct HopperPipeline {
     }
 
    private:
-    const Run& run_;
+    const u8* maps_;
+    Patience patience_;
     HopperRing<T> ring_;
     RingPosition position_{0, 0};
     HopperStaging<T> staging_;
@@ -136,7 +141,8 @@ struct HopperPipeline {
  private:
   // One thread: the loads of a product. False where patience ran out.
   __device__ static bool load_product(const Run& run, const TaskSlot& slot, const HopperRing<T>& ring,
-                                      RingPosition& position, MapInUse& a_map, MapInUse& b_map) {
+                                      RingPosition& position, MapInUse& a_map, MapInUse& b_map,
+                                      const Patience& patience) {
     const View& a = slot.views[0];
     const View& b = slot.views[1];
     const u8* maps = run.rows<u8>(run.launch.maps);
@@ -159,7 +165,7 @@ struct HopperPipeline {
       tile.columns = columns - n0;
       tile.a_batch = same_a ? 0 : matrix;
       tile.b_batch = same_b ? 0 : matrix;
-      return hopper_produce(ring, position, tile, patience(run));
+      return hopper_produce(ring, position, tile, patience);
     });
   }
 };

@@ -29,7 +29,11 @@ template <typename Signal>
 __device__ __forceinline__ bool await_as(const Run& run, const LaneRow& lane, u32 task, const WaitRow& row) {
   const auto* signal = reinterpret_cast<const Signal*>(row.signal);
   const u32 begun = run.epoch * row.total;
-  if (reached(load(signal), begun + row.value)) return true;
+  constexpr int kPolls = 64;  // before it costs more than the look itself
+#pragma unroll 1
+  for (int i = 0; i < kPolls; ++i) {
+    if (reached(load(signal), begun + row.value)) return true;
+  }
   u32* abort = &run.control()->abort;
   if (given_up(abort)) return false;  // places stay as they were, for whoever asks why
   constexpr u64 kGlance = 1'000'000;

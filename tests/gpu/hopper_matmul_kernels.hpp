@@ -84,7 +84,7 @@ __device__ __forceinline__ void walk(const Job& job) {
     done_tiles = 0;
   }
   __syncthreads();
-  const Patience patience{now_ns() + job.patience_ns, reinterpret_cast<const u32*>(job.abort)};
+  const Patience patience{job.patience_ns, reinterpret_cast<const u32*>(job.abort)};
   u32* const failed = reinterpret_cast<u32*>(job.failed);
   const u32 tiles = (job.m + kHopperTileRows - 1) / kHopperTileRows * tile_columns<T>(job) * job.batches;
   RingPosition position{0, 0};
