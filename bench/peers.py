@@ -1,10 +1,11 @@
-"""Times cuBLAS alone and cuBLAS followed by NCCL on two or more GPUs: what the GPU benchmarks are held against.
+"""Times cuBLAS alone, and followed by NCCL on two or more GPUs: what the GPU benchmarks are held against.
 
 torchrun --nproc-per-node 2 bench/peers.py OUT.jsonl    (PyTorch with CUDA; one process a GPU)
 
 Ten calls a CUDA graph, the median of many replays, the slowest rank; microseconds of one call.
 """
 
+import functools
 import json
 import statistics
 import sys
@@ -44,10 +45,15 @@ def normal(*shape):
 
 
 def times_of(rows, world):
-    """Yields operator, way and microseconds for products of so many rows."""
-    x, w, own = normal(rows, K), normal(K, N), normal(rows // world, K)
+    """Yields operator, depth, way and microseconds for products of so many rows."""
     y, part, received = normal(rows, N), normal(rows // world, N), normal(rows, N)
-    alone = time_us(lambda: torch.mm(x, w, out=y))
+    for k in (512, K):  # those of depth K are what collectives follow
+        x, w = normal(rows, k), normal(k, N)
+        alone = time_us(functools.partial(torch.mm, x, w, out=y))
+        yield "gemm", k, "cublas", alone
+    if world == 1:
+        return
+    own = normal(rows // world, K)
     bodies = {
         "gemm_all_reduce": lambda: (torch.mm(x, w, out=y), dist.all_reduce(y)),
         "gemm_reduce_scatter": lambda: (torch.mm(x, w, out=y), dist.reduce_scatter_tensor(part, y)),
@@ -55,8 +61,8 @@ def times_of(rows, world):
         "gemm_all_to_all": lambda: (torch.mm(x, w, out=y), dist.all_to_all_single(received, y)),
     }
     for op, body in bodies.items():
-        yield op, "cublas", alone
-        yield op, "cublas+nccl", time_us(body)
+        yield op, K, "cublas", alone
+        yield op, K, "cublas+nccl", time_us(body)
 
 
 def main():
@@ -66,9 +72,9 @@ def main():
     torch.cuda.set_device(rank)
     with open(sys.argv[1], "w", encoding="utf-8") as file:
         for rows in (1024, 4096, 8192):
-            for op, name, microseconds in times_of(rows, world):
+            for op, k, name, microseconds in times_of(rows, world):
                 if rank == 0:
-                    line = {"op": op, "m": rows, "name": name, "median_us": round(microseconds, 1)}
+                    line = {"op": op, "m": rows, "n": N, "k": k, "name": name, "median_us": round(microseconds, 1)}
                     print(json.dumps(line), file=file, flush=True)
     dist.destroy_process_group()
 

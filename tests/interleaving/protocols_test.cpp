@@ -1,18 +1,13 @@
 // Protocols of the field, each as a plan that is proven, and each with the fault for which it is known, which is
 // refused for just that.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <fstream>
-
+#include "interleaving/filed_plans.hpp"
 #include "plan/edit.hpp"
 #include "support/draft.hpp"
 #include "support/mutate.hpp"
 #include "support/run.hpp"
 #include "tileway/error.hpp"
-#include "tileway/explore.hpp"
 #include "tileway/ops.hpp"
 #include "tileway/verify.hpp"
 
@@ -20,48 +15,10 @@ namespace tileway {
 namespace {
 
 using testing::Draft;
-
-// The plans lie in tests/interleaving/plans, for whoever wants to look at them or try `tileway verify`; what is looked
-// at here is those files. TILEWAY_WRITE_PLANS=1 writes them anew.
-Plan filed(const Plan& plan, const std::string& without = {}) {
-  std::string name = plan.name + (without.empty() ? "" : ", without " + without.substr(0, without.find(':')));
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
-  const std::string path = std::string(TILEWAY_TEST_SOURCE) + "/interleaving/plans/" + name + ".json";
-  if (std::getenv("TILEWAY_WRITE_PLANS")) std::ofstream(path) << to_json(plan);
-  std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  EXPECT_EQ(text, to_json(plan)) << path << " is another plan";
-  return plan_from_json(text);
-}
-
-void expect_proven(const Plan& plan) {
-  const Verdict verdict = verify(filed(plan));
-  EXPECT_TRUE(verdict.proven()) << plan.name << "\n" << verdict.refusal->text;
-  for (std::uint64_t seed = 0; seed < 50; ++seed) {
-    const Exploration exploration = explore(plan, seed);
-    EXPECT_FALSE(exploration.finding) << plan.name << " seed " << seed << "\n" << exploration.finding->text;
-  }
-}
-
-void expect_refused(const Plan& plan, Fault fault, const std::string& because) {
-  const Verdict verdict = verify(filed(plan, because));
-  ASSERT_FALSE(verdict.proven()) << plan.name << " without " << because;
-  EXPECT_EQ(name_of(verdict.refusal->fault), name_of(fault)) << because << "\n" << verdict.refusal->text;
-  if (fault == Fault::scope || fault == Fault::residency) return;  // no matter of order
-  bool found = false;
-  for (std::uint64_t seed = 0; seed < 200 && !found; ++seed) found = explore(plan, seed).finding.has_value();
-  EXPECT_TRUE(found) << plan.name << ": no order shows " << because;
-}
-
-void expect_malformed(Plan plan, const std::string& text) {
-  try {
-    verify(plan);
-    ADD_FAILURE() << plan.name << " is taken";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
-  }
-}
+using testing::expect_malformed;
+using testing::expect_proven;
+using testing::expect_refused;
+using testing::filed;
 
 // Both ranks send their x to the other as packets and add the two.
 Plan one_shot_by_packets(int slots) {
@@ -343,174 +300,6 @@ TEST(Protocols, TwoPlansThatShareABufferAreProvenInBothOrders) {
   other.buffers[1].dtype = DType::f32;
   const std::vector<const Plan*> unlike{&writer, &other};
   EXPECT_THROW(verify(unlike), Error);
-}
-
-// Rank 0 gives a tile to rank 1, which reads it and says so: what many faults are variations of.
-struct Handoff {
-  Draft d{"a tile for a peer", 2};
-  BufferId x, arrived;
-  std::int32_t giving, taking;
-  TaskId put, read, end;
-  Handoff() {
-    x = d.input(0);
-    arrived = d.buffer(1, "arrived");
-    giving = d.lane(0);
-    taking = d.lane(1);
-    put = d.task(giving, {x}, {arrived});
-    end = d.task(giving, {}, {});
-    read = d.task(taking, {arrived}, {d.output(1)});
-    d.signal(1, {put}, {read});
-    d.signal(0, {read}, {end});
-  }
-};
-
-TEST(Protocols, AFlagForAPeerIsNotRaisedAtDeviceScope) {  // a lock at device scope that peers poll
-  expect_proven(Handoff().d.plan);
-  Handoff bad;
-  bad.d.plan.tasks[bad.put].notifies[0].scope = Notify::Scope::device;
-  expect_refused(bad.d.plan, Fault::scope, "system scope");
-}
-
-TEST(Protocols, APushedTileIsAwaited) {  // a push all_gather that leaves stale data on peers
-  Handoff bad;
-  bad.d.plan.tasks[bad.read].waits.clear();
-  expect_refused(bad.d.plan, Fault::race, "the wait for what was pushed");
-}
-
-TEST(Protocols, AFastRankDoesNotOverwriteWhatASlowOneHasNotRead) {  // a slot that the slow island has not read
-  Handoff bad;
-  bad.d.plan.tasks[bad.end].waits.clear();
-  expect_refused(bad.d.plan, Fault::race, "the acknowledgement");
-}
-
-TEST(Protocols, ABarrierIsBehindTheStoresThatItPublishes) {  // a barrier that never releases the stores
-  Handoff good;
-  good.d.plan.name = "a barrier for a peer";
-  const TaskId barrier = good.d.task(good.d.lane(0), {}, {});
-  good.d.plan.tasks[good.put].notifies.clear();
-  good.d.plan.tasks[barrier].notifies.push_back({0});
-  Plan bad = good.d.plan;
-  expect_refused(bad, Fault::race, "an order of the barrier after the stores");
-  good.d.signal(0, {good.put}, {barrier});
-  expect_proven(good.d.plan);
-}
-
-TEST(Protocols, TwoAlgorithmsDoNotShareACounter) {  // one-shot and two-shot on one counter; two streams on one channel
-  const auto plan = [](bool shared) {
-    Draft d("two puts", 2);
-    const BufferId x = d.input(0), a = d.buffer(1, "a"), b = d.buffer(1, "b");
-    const TaskId first = d.task(d.lane(0), {x}, {a}), second = d.task(d.lane(0), {x}, {b});
-    const TaskId one = d.task(d.lane(1), {a}, {d.output(1)}), two = d.task(d.lane(1), {b}, {d.output(1)});
-    if (shared) {
-      d.signal(1, {first, second}, {one, two});
-      d.plan.tasks[one].waits[0].value = d.plan.tasks[two].waits[0].value = 1;
-    } else {
-      d.signal(1, {first}, {one});
-      d.signal(1, {second}, {two});
-    }
-    for (TaskId put : {first, second}) {
-      const TaskId end = d.task(d.plan.tasks[put].lane, {}, {});
-      d.signal(0, {one, two}, {end});
-    }
-    return d.plan;
-  };
-  expect_proven(plan(false));
-  expect_refused(plan(true), Fault::race, "a counter for each");
-}
-
-TEST(Protocols, ARankWithNothingToSendStillNotifies) {  // one side skips a send of zero bytes that the other awaits
-  Handoff empty;
-  empty.d.plan.name = "a tile of nothing for a peer";
-  empty.d.plan.tasks[empty.put].reads[0].box = empty.d.plan.tasks[empty.put].writes[0].box = {{0}, {0}};
-  empty.d.plan.tasks[empty.read].reads[0].box = {{0}, {0}};
-  empty.d.plan.tasks[empty.read].writes[0].box = {{0}, {0}};
-  empty.d.plan.outputs.clear();
-  expect_proven(empty.d.plan);
-  empty.d.plan.tasks[empty.put].notifies.clear();
-  expect_malformed(empty.d.plan, "the total is not what its notifications add up to");
-  empty.d.plan.signals[0].total = 0;
-  expect_malformed(empty.d.plan, "waits for more than signal 0 reaches");
-}
-
-TEST(Protocols, RanksDoNotWaitForEachOtherBeforeTheyProduce) {  // each waits before it sends
-  const auto plan = [](bool send_first) {
-    Draft d("an exchange", 2);
-    std::vector<BufferId> x, in;
-    std::vector<TaskId> put(2), read(2);
-    for (int r : {0, 1}) x.push_back(d.input(r));
-    for (int r : {0, 1}) in.push_back(d.buffer(r, "in", Buffer::Role::scratch, 2));
-    for (int r : {0, 1}) {
-      const std::int32_t lane = d.lane(r);
-      if (send_first) put[r] = d.task(lane, {x[r]}, {in[1 - r]});
-      read[r] = d.task(lane, {in[r]}, {d.output(r)});
-      if (!send_first) put[r] = d.task(lane, {x[r]}, {in[1 - r]});
-    }
-    for (int r : {0, 1}) d.signal(r, {put[1 - r]}, {read[r]});
-    return d.plan;
-  };
-  expect_proven(plan(true));
-  expect_refused(plan(false), Fault::deadlock, "sending first");
-}
-
-TEST(Protocols, WhatWaitsIsResident) {  // more blocks that spin than the device holds
-  Handoff bad;
-  for (int i = 0; i < 3; ++i) bad.d.task(bad.d.lane(1), {}, {});
-  expect_refused(bad.d.plan, Fault::residency, "room for all lanes");
-}
-
-TEST(Protocols, ACopyIsNotQueuedBehindWhatWaitsForIt) {  // kernel and copy contend for one queue
-  const auto plan = [](bool own_queue) {
-    Draft d("copy and compute", 2);
-    const BufferId x = d.input(0), there = d.buffer(1, "there"), back = d.buffer(0, "back");
-    const std::int32_t sm = d.lane(0);
-    const std::int32_t queue = own_queue ? d.lane(0, Engine::copy) : sm;
-    TaskId put = -1, wait_back = -1;
-    if (own_queue) put = d.task(queue, {x}, {there});
-    wait_back = d.task(sm, {back}, {d.output(0)});
-    if (!own_queue) put = d.task(queue, {x}, {there});
-    const TaskId reply = d.task(d.lane(1), {there}, {back});
-    d.signal(1, {put}, {reply});
-    d.signal(0, {reply}, {wait_back});
-    return d.plan;
-  };
-  expect_proven(plan(true));
-  expect_refused(plan(false), Fault::deadlock, "a queue of its own");
-}
-
-TEST(Protocols, TheSecondStageReadsAfterAllRanksHaveReduced) {  // a second stage that reads without a fence
-  const auto plan = [](bool waits_for_all) {
-    Draft d("two-shot, the gather by pulling", 2);
-    std::vector<BufferId> x, reduced;
-    std::vector<TaskId> reduce(2), pull(2);
-    std::vector<std::int32_t> lane;
-    for (int r : {0, 1}) x.push_back(d.input(r));
-    for (int r : {0, 1}) reduced.push_back(d.buffer(r, "reduced"));
-    for (int r : {0, 1}) lane.push_back(d.lane(r));
-    for (int r : {0, 1}) reduce[r] = d.task(lane[r], {x[r]}, {reduced[r]});
-    for (int r : {0, 1}) pull[r] = d.task(lane[r], {reduced[0], reduced[1]}, {d.output(r)});
-    for (int r : {0, 1}) d.plan.tasks[pull[r]].after_previous = true;
-    for (int r : {0, 1}) {
-      if (waits_for_all) d.signal(r, {reduce[1 - r]}, {pull[r]});
-      const TaskId end = d.task(lane[r], {}, {});
-      d.signal(r, {pull[1 - r]}, {end});
-    }
-    return d.plan;
-  };
-  expect_proven(plan(true));
-  expect_refused(plan(false), Fault::race, "the wait for the peer's part");
-}
-
-TEST(Protocols, AReaderInTheSameLaneWaitsForTheStore) {  // a pipelined lane loads before the task before has stored
-  const auto plan = [](bool after_previous) {
-    Draft d("producer and consumer in one lane", 1);
-    const BufferId x = d.input(0), a = d.buffer(0, "a");
-    const std::int32_t lane = d.lane(0);
-    d.task(lane, {x}, {a});
-    d.plan.tasks[d.task(lane, {a}, {d.output(0)})].after_previous = after_previous;
-    return d.plan;
-  };
-  expect_proven(plan(true));
-  expect_refused(plan(false), Fault::race, "after_previous");
 }
 
 }  // namespace
