@@ -88,7 +88,7 @@ __device__ __forceinline__ void work(const Run& run, const LaneRow& lane, u8* sh
     slots.release(i);
     if (self != 0) continue;
     if (draining) block.drained = 1;
-    store_release(&block.done, i + 1);
+    raise_count(&block.done, i + 1);
     if (!draining && events != nullptr) events[lane.first + i].end = now_ns();
   }
   if (self == 0 && !draining) place->index = lane.tasks;
@@ -114,7 +114,7 @@ __device__ __forceinline__ void open_gates(const Run& run, const LaneRow& lane, 
     if (self != 0 || (draining && row.joint != -1)) continue;
     if (events != nullptr) events[lane.first + i].begin = now_ns();
     asm volatile("st.release.sys.global.u32 [%0], 1;" ::"l"(&gates[lane.first + i].open) : "memory");
-    *reinterpret_cast<volatile u32*>(&block.opened) = i + 1;
+    raise_count(&block.opened, i + 1);
   }
 }
 

@@ -144,8 +144,8 @@ __device__ __forceinline__ HopperOutput<C> hopper_output(const View& c, const vo
           batch};
 }
 
-__device__ __forceinline__ void hopper_service_registers() { give_registers<40>(); }
-__device__ __forceinline__ void hopper_worker_registers() { take_registers<232>(); }
+__device__ __forceinline__ void hopper_service_registers() { give_registers<56>(); }
+__device__ __forceinline__ void hopper_worker_registers() { take_registers<224>(); }
 
 template <typename T>
 __device__ __forceinline__ void hopper_init_ring(const HopperRing<T>& ring) {

@@ -87,9 +87,7 @@ struct HopperPipeline {
       const TaskSlot& slot = slots.await_filled_by_loader(i);
       loading = loading && slot.draining == 0;
       if (loading && slot.row.loaded_ahead != 0) {
-        if (slot.row.after_previous != 0) {
-          while (load_acquire(&block.written) < i) continue;
-        }
+        if (slot.row.after_previous != 0) await_count(&block.written, i);
         if (self == 0) loading = load_product(run, slot, ring, position, a_map, b_map, patience);
         loading = __shfl_sync(0xffffffffu, loading, 0);
       }
@@ -120,9 +118,7 @@ struct HopperPipeline {
       return done;
     }
     // Until everything staged before is stored.
-    __device__ void await_written(const u32* written) const {
-      while (load_acquire(written) < staged_until_) continue;
-    }
+    __device__ void await_written(u32* written) const { await_count(written, staged_until_); }
 
    private:
     const u8* maps_;

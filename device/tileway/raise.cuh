@@ -44,12 +44,12 @@ class StreamWatch {
  public:
   enum : u32 { not_yet, done, never };
 
-  __device__ __forceinline__ StreamWatch(const Run& run, const LaneRow& lane, const Block& block)
+  __device__ __forceinline__ StreamWatch(const Run& run, const LaneRow& lane, Block& block)
       : run_(run), lane_(lane), block_(block) {}
 
   __device__ __forceinline__ u32 look(u32 task) {
     u32* done_word = &reinterpret_cast<StreamGate*>(run_.launch.gates)[lane_.first + task].done;
-    const bool open = *reinterpret_cast<const volatile u32*>(&block_.opened) > task;
+    const bool open = read_count(&block_.opened) > task;
     if (open && load(reinterpret_cast<const SystemSignal*>(done_word)) == 1) {
       *reinterpret_cast<volatile u32*>(done_word) = 0;
       looks_ = 0;
@@ -71,7 +71,7 @@ class StreamWatch {
  private:
   const Run& run_;
   const LaneRow& lane_;
-  const Block& block_;
+  Block& block_;
   u32 looks_ = 0;
   u64 since_ = 0;
 };
@@ -88,12 +88,13 @@ __device__ __forceinline__ void raise_done(const Run& run, const LaneRow& lane, 
   StreamWatch watch(run, served, block);
   while (!workers.ended() || !stream.ended()) {
     if (!workers.ended()) {
-      const bool done = load_acquire(&block.done) > workers.next();  // then everything that it stages is staged
+      const u32 counted = __shfl_sync(0xffffffffu, self == 0 ? read_count(&block.done) : 0, 0);
+      const bool done = counted > workers.next();  // then everything that it stages is staged
       storer.take(workers.next());
       if (done) {
         storer.await_written();
         const bool drained = block.drained != 0;
-        if (self == 0) store_release(&block.written, drained ? lane.tasks : workers.next() + 1);
+        if (self == 0) raise_count(&block.written, drained ? lane.tasks : workers.next() + 1);
         if (drained)
           workers.give_up();
         else

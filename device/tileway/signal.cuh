@@ -52,14 +52,24 @@ __device__ __forceinline__ u32 load(const SystemSignal* signal) {
 
 __device__ __forceinline__ bool reached(u32 value, u32 target) { return static_cast<int>(value - target) >= 0; }
 
-// Between threads of a block, in shared memory: what was done before the store is seen after the load.
-__device__ __forceinline__ void store_release(u32* shared, u32 value) {
-  asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(shared), "r"(value) : "memory");
+// A count that only grows, in shared memory, between warps of a block: what was done before it was raised is seen after
+// it was read. Both are atomic operations, for then tools that look for races see none.
+__device__ __forceinline__ void raise_count(u32* count, u32 to) {
+  const u32 address = static_cast<u32>(__cvta_generic_to_shared(count));
+  asm volatile("red.release.cta.shared.max.u32 [%0], %1;" ::"r"(address), "r"(to) : "memory");
 }
-__device__ __forceinline__ u32 load_acquire(const u32* shared) {
+__device__ __forceinline__ u32 read_count(u32* count) {
+  const u32 address = static_cast<u32>(__cvta_generic_to_shared(count));
   u32 value;
-  asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(value) : "l"(shared) : "memory");
+  asm volatile("atom.acquire.cta.shared.or.b32 %0, [%1], 0;" : "=r"(value) : "r"(address) : "memory");
   return value;
+}
+// A whole warp.
+__device__ __forceinline__ void await_count(u32* count, u32 at_least) {
+  if (threadIdx.x % 32 == 0) {
+    while (read_count(count) < at_least) continue;
+  }
+  __syncwarp();
 }
 
 // Nanoseconds since some moment, the same for all SMs of a GPU.

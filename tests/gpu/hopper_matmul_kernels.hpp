@@ -62,9 +62,9 @@ __device__ inline View view_of(u64 data, i64 rows, i64 columns, i64 stride) {
 // The warp that stores, until the workers have done the last of their tiles: `done` counts them, and has a bit for that.
 constexpr u32 kAllDone = 1u << 31;
 template <typename T>
-__device__ inline void store_tiles(HopperStorer<T> storer, const u32* done) {
+__device__ inline void store_tiles(HopperStorer<T> storer, u32* done) {
   for (u32 next = 0;;) {
-    const u32 seen = load_acquire(done);
+    const u32 seen = __shfl_sync(0xffffffffu, threadIdx.x % 32 == 0 ? read_count(done) : 0, 0);
     storer.take(next);
     if ((seen & ~kAllDone) > next)
       ++next;
@@ -127,10 +127,10 @@ __device__ __forceinline__ void walk(const Job& job) {
         if (worker() == 0) atomicAdd(failed, 1u);
         break;
       }
-      if (worker() == 0) store_release(&done_tiles, count + 1);
+      if (worker() == 0) raise_count(&done_tiles, count + 1);
     }
     sync_workers();
-    if (worker() == 0) store_release(&done_tiles, count | kAllDone);
+    if (worker() == 0) raise_count(&done_tiles, count | kAllDone);
   }
 }
 extern "C" __global__ void __launch_bounds__(kBlockThreads, 1) matmul_bf16(const __grid_constant__ Job job) {
