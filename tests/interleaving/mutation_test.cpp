@@ -20,8 +20,8 @@ namespace {
 using testing::Edit;
 using testing::Mutant;
 
-constexpr std::uint64_t kSeeds = 50;
-constexpr int kReplayEvery = 10;  // of the orders that refusals give
+constexpr std::uint64_t kOrders = 50;  // in which the explorer tries a mutant
+constexpr int kReplayEvery = 10;       // of the orders that refusals give
 
 // Under sanitizers one mutant in so many, elsewhere all of them.
 std::uint64_t one_in() { return testing::quick() ? 100 : 1; }
@@ -92,8 +92,8 @@ std::vector<Plan> plans_of(const Operator& op) {
 // Tries mutants of plans and keeps the count.
 class Trial {
  public:
-  // Explores one mutant in `explore_every`.
-  explicit Trial(int explore_every) : explore_every_(explore_every) {}
+  // Explores one mutant in `explore_every`, in so many orders.
+  Trial(int explore_every, std::uint64_t orders) : explore_every_(explore_every), orders_(orders) {}
 
   void judge(const Plan& plan, const std::string& of, const Mutant& mutant) {
     Tally& tally = tallies_[mutant.edit];
@@ -108,7 +108,7 @@ class Trial {
     if (!by_structure && judged_++ % explore_every_ == 0) {
       ++tally.explored;
       bool found = false;
-      for (std::uint64_t seed = 0; seed < kSeeds && !found; ++seed) found = explore(broken, seed).finding.has_value();
+      for (std::uint64_t seed = 0; seed < orders_ && !found; ++seed) found = explore(broken, seed).finding.has_value();
       tally.by_explorer += found;
     }
     if (!fault && !by_structure) {
@@ -130,7 +130,7 @@ class Trial {
   void finish() const {
     int total = 0;
     fmt::print("{:<26} {:>8} {:>10} {:>9} {:>16} {:>11}\n", "edit", "mutants", "structure", "verifier",
-               fmt::format("{} orders", kSeeds), "equivalent");
+               fmt::format("{} orders", orders_), "equivalent");
     for (const auto& [edit, tally] : tallies_) {
       total += tally.mutants;
       fmt::print("{:<26} {:>8} {:>10} {:>9} {:>16} {:>11}\n", name_of(edit), tally.mutants, tally.by_structure,
@@ -156,6 +156,7 @@ class Trial {
 
  private:
   int explore_every_;
+  std::uint64_t orders_;
   int judged_ = 0;
   int ordered_ = 0;
   std::map<Edit, Tally> tallies_;
@@ -165,7 +166,7 @@ class Trial {
 };
 
 TEST(Mutations, OfEveryOperatorsPlansAreRefusedForTheRightReason) {
-  Trial trial(1);
+  Trial trial(1, kOrders);
   for (const Operator& op : operators()) {
     for (const Plan& plan : plans_of(op)) {
       for (const Mutant& mutant : testing::mutants(plan, one_in())) trial.judge(plan, std::string(op.name), mutant);
@@ -181,7 +182,7 @@ TEST(Mutations, OfEveryOperatorsPlansAreRefusedForTheRightReason) {
 }
 
 TEST(Mutations, SampledOfAPlanForEightGpusAreRefusedForTheRightReason) {
-  Trial trial(200);  // fifty orders of such a plan take long where the fault is not one of order
+  Trial trial(200, 3);  // an order of such a plan takes long, and all are tried where the fault is not one of order
   const Program program =
       make_program(find_operator("gemm_all_reduce"), 8, DType::bf16, std::vector<std::int64_t>{4096, 8192, 4096});
   const Plan plan = lower(program, Schedule::overlapped(program), Topology::gpus(8)).plan;
